@@ -1,0 +1,237 @@
+"""A retriever: a backbone that encodes pages and queries, and lets compressors listen to its attention."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor, nn
+
+from anchorfold.compressors import Compressor, DocPruner, FullIndex
+from anchorfold.page import EncodedPage, PageState, PatchGrid
+from anchorfold.settings import Settings
+from anchorfold.signals import Signal
+from anchorfold.tap import AttentionTap
+
+PageImage = Image.Image | str | Path
+
+
+class CausalBackboneWarning(UserWarning):
+    """The backbone's visual tokens cannot look ahead, which the method assumes they can."""
+
+
+@dataclass
+class PageBatch:
+    """Model inputs of some pages: `visual (B, T)` marks their visual tokens, `attention_mask (B, T)` their padding."""
+
+    inputs: dict[str, Any]
+    visual: Tensor
+    attention_mask: Tensor | None
+    grids: list[PatchGrid | None]
+
+
+class Retriever(ABC):
+    """Encodes pages and queries with one backbone. Make one with `anchorfold.load`."""
+
+    family: ClassVar[str]
+
+    def __init__(self, model: nn.Module, settings: Settings, name: str) -> None:
+        self.model = model.eval()
+        self.settings = settings
+        self.name = name
+        self._causal: bool | None = None
+
+    # What a backbone must say of itself.
+
+    @property
+    @abstractmethod
+    def attention_layers(self) -> list[nn.Module]:
+        """The attention modules of the layers in which visual tokens meet, in order."""
+
+    @property
+    @abstractmethod
+    def projection(self) -> nn.Module | None:
+        """The retrieval projection; None if hidden states are in retrieval space already."""
+
+    @abstractmethod
+    def prepare_pages(self, images: Sequence[Image.Image]) -> PageBatch:
+        """Model inputs for some pages."""
+
+    @abstractmethod
+    def prepare_queries(self, texts: Sequence[str]) -> tuple[dict[str, Any], Tensor]:
+        """Model inputs for some queries, and which of their tokens `(B, T)` score."""
+
+    def forward(self, inputs: dict[str, Any]) -> None:
+        """Run the model; its hidden states are taken on their way into the projection."""
+        self.model(**inputs)
+
+    # What every backbone shares.
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """The retrieval projection in float32, whatever the model's own precision: `(k, d) -> (k, d_r)`."""
+        if self.projection is None:
+            return hidden
+        weight, bias = self.projection.weight.detach(), self.projection.bias
+        return F.linear(hidden, weight.to(hidden.dtype), None if bias is None else bias.detach().to(hidden.dtype))
+
+    def page_states(
+        self, images: Iterable[PageImage], signals: Iterable[Signal] = (), batch_size: int | None = None
+    ) -> Iterator[PageState]:
+        """Encode pages once and yield what any compressor needs: hidden states and the wanted signals."""
+        signals = list(signals)
+        for batch in batched((open_image(i) for i in images), batch_size or self.default_batch):
+            yield from self._batch_states(batch, signals)
+
+    def encode_pages(
+        self, images: Iterable[PageImage], compressor: Compressor | None = None, batch_size: int | None = None
+    ) -> list[EncodedPage]:
+        """Pages as compressed multi-vectors, on the CPU in float32.
+
+        Args:
+            images: PIL images or paths.
+            compressor: how to make them smaller; None keeps the full index.
+            batch_size: pages a forward pass; it never changes the result.
+        """
+        compressor = compressor or FullIndex()
+        signals = compressor.signals(self.settings)
+        if signals:
+            self.warn_if_causal()
+        return [
+            self.compress(state, compressor) for state in self.page_states(images, signals, batch_size=batch_size)
+        ]
+
+    @torch.no_grad()
+    def compress(self, state: PageState, compressor: Compressor) -> EncodedPage:
+        """One encoded page, compressed."""
+        folded = compressor.compress(state, self.settings)
+        return EncodedPage(
+            folded.vectors.cpu(), folded.anchors.cpu(), folded.groups.cpu(), folded.weights.cpu(), state.grid
+        )
+
+    @torch.no_grad()
+    def encode_queries(self, texts: Sequence[str], batch_size: int = 32) -> list[Tensor]:
+        """Queries as `(tokens, d_r)` L2-normalised vectors, on the CPU in float32. Compression never touches them."""
+        if isinstance(texts, str):
+            raise TypeError("encode_queries takes a list of texts; wrap a single one in a list.")
+        found: list[Tensor] = []
+        for batch in batched(iter(texts), batch_size):
+            inputs, scores = self.prepare_queries(batch)
+            hidden = self._hidden(inputs)
+            vectors = F.normalize(self.project(hidden.float()), dim=-1)
+            found.extend(v[s].cpu() for v, s in zip(vectors, scores.bool(), strict=True))
+        return found
+
+    def calibrate(self, docpruner: DocPruner, images: Iterable[PageImage]) -> DocPruner:
+        """Set DocPruner's threshold from held-out pages (about 128)."""
+        wanted = docpruner.signals(self.settings)
+        return docpruner.calibrate(s.mean_signal(wanted) for s in self.page_states(images, wanted))
+
+    @property
+    def default_batch(self) -> int:
+        """Pages a forward pass if the caller does not say."""
+        return 1 if self.device.type == "cpu" else 4
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether the first visual token is blind to the last one (found by perturbing it, once)."""
+        if self._causal is None:
+            self._causal = self._find_causal()
+        return self._causal
+
+    def warn_if_causal(self) -> None:
+        """Explain what a causal backbone means for attention-based compressors."""
+        if self.is_causal:
+            warnings.warn(
+                f"{self.name} is causal: its visual tokens cannot look ahead, so propagated attention drains into "
+                "the first tokens of a page and AnchorFold, SAP and DocPruner lose their meaning. Use a backbone "
+                "with bidirectional attention (for ColQwen2.5: load(..., bidirectional=True) with a checkpoint "
+                "trained that way), or compare with `anchorfold calibrate --compare`.",
+                CausalBackboneWarning,
+                stacklevel=3,
+            )
+
+    def _batch_states(self, images: list[Image.Image], signals: list[Signal]) -> Iterator[PageState]:
+        batch = self.prepare_pages(images)
+        with AttentionTap(self.model, self.attention_layers, signals) as tap:
+            tap.look_at(batch.visual, batch.attention_mask)
+            hidden = self._hidden(batch.inputs)
+        for z, visual, found, grid in zip(hidden, batch.visual, tap.pages, batch.grids, strict=True):
+            yield PageState(z[visual], self.project, found, grid)
+
+    @torch.no_grad()
+    def _hidden(self, inputs: dict[str, Any]) -> Tensor:
+        """`(B, T, d)` final hidden states before the projection."""
+        with self._projection_input() as caught:
+            self.forward(inputs)
+        return caught[-1]
+
+    @contextmanager
+    def _projection_input(self) -> Iterator[list[Tensor]]:
+        caught: list[Tensor] = []
+        assert self.projection is not None
+        handle = self.projection.register_forward_pre_hook(lambda _, args: caught.append(args[0]))
+        try:
+            yield caught
+        finally:
+            handle.remove()
+
+    def _find_causal(self) -> bool:
+        batch = self.prepare_pages([Image.new("RGB", (224, 224), "white")])
+        visual = batch.visual[0].nonzero().flatten()
+        last = int(visual[-1])
+
+        def disturb(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+            states = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
+            states = states.clone()
+            states[0, last] += torch.linspace(-3, 3, states.shape[-1], dtype=states.dtype, device=states.device)
+            if "hidden_states" in kwargs:
+                return args, {**kwargs, "hidden_states": states}
+            return (states, *args[1:]), kwargs
+
+        before = self._hidden(batch.inputs)[0, visual[0]]
+        handle = self.attention_layers[0].register_forward_pre_hook(disturb, with_kwargs=True)
+        try:
+            after = self._hidden(batch.inputs)[0, visual[0]]
+        finally:
+            handle.remove()
+        return bool(torch.equal(before, after))
+
+
+def open_image(image: PageImage) -> Image.Image:
+    """A page image in RGB."""
+    if isinstance(image, Image.Image):
+        return image.convert("RGB")
+    with Image.open(image) as opened:
+        return opened.convert("RGB")
+
+
+def batched(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    """Lists of at most `size` items."""
+    batch: list[Any] = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def submodule(model: nn.Module, path: str) -> Any:
+    """The module at a dotted path."""
+    for name in path.split("."):
+        model = getattr(model, name)
+    return model

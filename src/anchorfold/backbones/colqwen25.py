@@ -1,0 +1,123 @@
+"""ColQwen2.5: Qwen2.5-VL with a retrieval projection, with or without LoRA adapters, causal or bidirectional."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from transformers import Qwen2_5_VLConfig
+from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
+
+from anchorfold.backbones.base import PageBatch, Retriever
+from anchorfold.backbones.retrieval_heads import merged_grids
+from anchorfold.settings import Settings
+
+PAGE_PROMPT = "<|im_start|>user\n<|vision_start|>{image}<|vision_end|>Describe the image.<|im_end|><|endoftext|>"
+QUERY_PROMPT = "Query: {text}" + "<|endoftext|>" * 10
+IMAGE_TOKEN = "<|image_pad|>"
+MAX_VISUAL_TOKENS = 768
+EMBEDDING_DIM = 128
+
+
+class ColQwen25Model(Qwen2_5_VLModel):
+    """Qwen2.5-VL and `custom_text_proj`, under the names that colpali-engine's checkpoints use."""
+
+    def __init__(self, config: Qwen2_5_VLConfig) -> None:
+        super().__init__(config)
+        self.custom_text_proj = nn.Linear(config.text_config.hidden_size, getattr(config, "embedding_dim", EMBEDDING_DIM))
+        self.post_init()
+
+    def forward(self, **inputs: Any) -> Tensor:
+        """`(B, T, 128)` L2-normalised."""
+        hidden = super().forward(**inputs, use_cache=False).last_hidden_state
+        return torch.nn.functional.normalize(self.custom_text_proj(hidden), dim=-1)
+
+    def remove_causal_mask(self) -> None:
+        """Let every token see every other. The masks follow the config; the modules' flag, kernels without a mask."""
+        self.config.text_config.is_causal = False
+        self.language_model.config.is_causal = False
+        for layer in self.language_model.layers:
+            layer.self_attn.is_causal = False
+
+
+class ColQwen25(Retriever):
+    """ColQwen2.5 with dynamic grids of at most 768 tokens."""
+
+    family = "colqwen2.5"
+
+    def __init__(self, model: ColQwen25Model, tokenizer: Any, image_processor: Any, settings: Settings, name: str) -> None:
+        super().__init__(model, settings, name)
+        self.tokenizer = tokenizer
+        self.image_processor = image_processor
+        self.image_token_id = model.config.image_token_id
+
+    @property
+    def attention_layers(self) -> list[nn.Module]:
+        """The language model's attention modules."""
+        return [layer.self_attn for layer in self.model.language_model.layers]
+
+    @property
+    def projection(self) -> nn.Module:
+        """`custom_text_proj`."""
+        return self.model.custom_text_proj
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """As the base class; with unmerged adapters the projection is a LoRA layer and is called as such."""
+        if isinstance(self.projection, nn.Linear):
+            return super().project(hidden)
+        return self.projection(hidden.to(self.projection.weight.dtype)).to(hidden.dtype)
+
+    def prepare_pages(self, images: Sequence[Image.Image]) -> PageBatch:
+        """Page prompts with one image token per merged patch; `mm_token_type_ids` let M-RoPE see the grid."""
+        pixels = self.image_processor(images=list(images), return_tensors="pt")
+        grid = pixels["image_grid_thw"]
+        merge = self.image_processor.merge_size
+        counts = (grid.prod(1) // merge**2).tolist()
+        prompts = [PAGE_PROMPT.format(image=IMAGE_TOKEN * n) for n in counts]
+        inputs = dict(self.tokenizer(prompts, return_tensors="pt", padding=True))
+        visual = inputs["input_ids"] == self.image_token_id
+        inputs |= {
+            "pixel_values": pixels["pixel_values"].to(self.model.dtype),
+            "image_grid_thw": grid,
+            "mm_token_type_ids": visual.int(),
+        }
+        inputs = {k: v.to(self.device) for k, v in inputs.items() if k != "token_type_ids"}
+        return PageBatch(inputs, visual.to(self.device), inputs["attention_mask"], merged_grids(grid, merge))
+
+    def prepare_queries(self, texts: Sequence[str]) -> tuple[dict[str, Any], Tensor]:
+        """Query prompts with ten augmentation tokens."""
+        found = self.tokenizer([QUERY_PROMPT.format(text=t) for t in texts], return_tensors="pt", padding=True)
+        inputs = {k: v.to(self.device) for k, v in found.items() if k != "token_type_ids"}
+        return inputs, inputs["attention_mask"]
+
+
+def add_adapter(model: nn.Module, folder: Path, merge: bool) -> None:
+    """Put LoRA adapters from a folder into the model, in place; `merge` folds them into the weights."""
+    try:
+        from peft import PeftConfig, inject_adapter_in_model, set_peft_model_state_dict
+        from peft.tuners.lora import LoraLayer
+    except ImportError:
+        raise ImportError(f"{folder} holds LoRA adapters: `pip install 'anchorfold[lora]'` to load them.") from None
+    from safetensors.torch import load_file
+
+    state = {adapter_key(k): v for k, v in load_file(folder / "adapter_model.safetensors").items()}
+    inject_adapter_in_model(PeftConfig.from_pretrained(str(folder)), model)
+    outcome = set_peft_model_state_dict(model, state)
+    if outcome.unexpected_keys:
+        raise ValueError(f"{folder} does not fit this model: its adapters name {outcome.unexpected_keys[0]}.")
+    for module in model.modules():
+        if merge and isinstance(module, LoraLayer):
+            module.merge(safe_merge=True)
+
+
+def adapter_key(key: str) -> str:
+    """A module path in our model, from one saved by any version of the trainers."""
+    key = re.sub(r"^base_model\.model\.", "", key)
+    key = re.sub(r"^model\.language_model\.", "language_model.", key)
+    key = re.sub(r"^model\.visual\.", "visual.", key)
+    return re.sub(r"^model\.(layers|norm|embed_tokens)\b", r"language_model.\1", key)

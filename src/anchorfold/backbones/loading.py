@@ -1,0 +1,185 @@
+"""`anchorfold.load`: from a name or folder to a retriever, with one clear sentence for everything that can go wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anchorfold.backbones.base import Retriever, submodule
+from anchorfold.backbones.colqwen25 import MAX_VISUAL_TOKENS, ColQwen25, ColQwen25Model, add_adapter
+from anchorfold.backbones.nemotron import NemotronColEmbed
+from anchorfold.backbones.retrieval_heads import ColModernVBert, ColPali, ColQwen2, RetrievalHead
+from anchorfold.settings import settings_for
+
+_HEADS: dict[str, tuple[type[RetrievalHead], str, str]] = {
+    "colpali": (ColPali, "ColPaliForRetrieval", "ColPaliProcessor"),
+    "colqwen2": (ColQwen2, "ColQwen2ForRetrieval", "ColQwen2Processor"),
+    "colmodernvbert": (ColModernVBert, "ColModernVBertForRetrieval", "ColModernVBertProcessor"),
+}
+
+
+def load(
+    model: Any,
+    *,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | None = None,
+    trust_remote_code: bool = False,
+    bidirectional: bool | None = None,
+    merge_adapters: bool = True,
+    revision: str | None = None,
+) -> Retriever:
+    """A retriever from a model hub name, a local folder, or a sentence-transformers `MultiVectorEncoder`.
+
+    Args:
+        model: such as "vidore/colpali-v1.3-hf", "./my-checkpoint", or an encoder object.
+        device: "cuda", "mps", "cpu"; the best one there is if None.
+        dtype: bfloat16 on CUDA and float32 elsewhere if None.
+        trust_remote_code: allow a checkpoint to run its own Python code (Nemotron needs it).
+        bidirectional: True removes ColQwen2.5's causal mask, as the paper does; None keeps what the checkpoint says.
+        merge_adapters: fold LoRA adapters into the weights (False keeps them apart).
+        revision: of a hub model.
+    """
+    device = torch.device(device or default_device())
+    dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)
+    if not isinstance(model, (str, Path)):
+        from anchorfold.backbones.multivector import MultiVectorRetriever
+
+        return MultiVectorRetriever(model, type(model).__name__)
+    name = str(model)
+    folder = Path(name) if Path(name).is_dir() else None
+    config = read_config(name, folder, revision)
+    kind = config.get("model_type", "")
+    options = {"revision": revision, "dtype": dtype}
+    if "peft_type" in config:
+        return _with_adapters(name, folder, config, device, options, bidirectional, merge_adapters)
+    if kind in _HEADS:
+        return _head(kind, name, folder, device, options)
+    if kind == "qwen2_5_vl":
+        return _colqwen25(name, folder, device, options, bidirectional)
+    if _is_nemotron(config):
+        return _nemotron(name, folder, device, options, trust_remote_code)
+    return _multivector(name, device, dtype, revision, trust_remote_code)
+
+
+def default_device() -> str:
+    """CUDA, then Apple's MPS, then the CPU."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def read_config(name: str, folder: Path | None, revision: str | None) -> dict[str, Any]:
+    """The checkpoint's `config.json` or, for adapters, `adapter_config.json`."""
+    from transformers.utils import cached_file
+
+    if folder is None and (name.startswith((".", "/", "~")) or name.count("/") > 1 or "/" not in name):
+        raise FileNotFoundError(f"there is no model folder {name!r}: give a folder, or a hub name such as owner/model.")
+    for file in ("adapter_config.json", "config.json", "modules.json"):
+        try:
+            path = folder / file if folder else cached_file(name, file, revision=revision, _raise_exceptions_for_missing_entries=False)
+        except OSError as error:
+            raise ConnectionError(
+                f"cannot reach the model hub for {name!r}, and it is not in the local cache: connect to the network "
+                f"once, or give a local folder ({str(error).splitlines()[0]})"
+            ) from None
+        if path is not None and Path(path).is_file():
+            found = json.loads(Path(path).read_text())
+            return found if isinstance(found, dict) else {"model_type": ""}
+    raise FileNotFoundError(f"{name} holds no config.json: it is not a model checkpoint.")
+
+
+def _head(kind: str, name: str, folder: Path | None, device: torch.device, options: dict[str, Any]) -> Retriever:
+    import transformers
+
+    retriever, model_class, processor_class = _HEADS[kind]
+    model = _pretrained(getattr(transformers, model_class), name, options).to(device)
+    processor = _processor(getattr(transformers, processor_class), name, options["revision"])
+    layers = len(submodule(model, retriever.layers_path))
+    return retriever(model, processor, settings_for(retriever.family, layers, folder), name)
+
+
+def _colqwen25(
+    name: str, folder: Path | None, device: torch.device, options: dict[str, Any], bidirectional: bool | None
+) -> ColQwen25:
+    from transformers import AutoImageProcessor, AutoTokenizer
+
+    model = _pretrained(ColQwen25Model, name, options, key_mapping={r"^model\.(?=visual|language_model)": "", r"^model\.(?=layers|norm|embed_tokens)": "language_model."})
+    causal = getattr(model.config.text_config, "is_causal", True)
+    if bidirectional or (bidirectional is None and not causal):
+        model.remove_causal_mask()
+    tokenizer = AutoTokenizer.from_pretrained(name, revision=options["revision"], padding_side="left")
+    images = AutoImageProcessor.from_pretrained(name, revision=options["revision"], backend="pil")
+    side = images.patch_size * images.merge_size
+    images.size["longest_edge"] = min(images.size["longest_edge"], MAX_VISUAL_TOKENS * side * side)
+    settings = settings_for("colqwen2.5", len(model.language_model.layers), folder)
+    return ColQwen25(model.to(device), tokenizer, images, settings, name)
+
+
+def _with_adapters(
+    name: str, folder: Path | None, config: dict[str, Any], device: torch.device, options: dict[str, Any],
+    bidirectional: bool | None, merge: bool,
+) -> Retriever:  # fmt: skip
+    base = config["base_model_name_or_path"]
+    base_folder = Path(base) if Path(base).is_dir() else None
+    base_kind = read_config(base, base_folder, None).get("model_type")
+    if base_kind != "qwen2_5_vl":
+        raise ValueError(
+            f"{name} holds adapters for a {base_kind} model; only ColQwen2.5's are read. For ColPali, load the "
+            "merged checkpoint vidore/colpali-v1.3-hf."
+        )
+    retriever = _colqwen25(base, base_folder, device, {**options, "revision": None}, bidirectional)
+    if folder is None:
+        from huggingface_hub import snapshot_download
+
+        folder = Path(snapshot_download(name, revision=options["revision"], allow_patterns=["adapter_*"]))
+    add_adapter(retriever.model, folder, merge)
+    retriever.model.to(device).eval()
+    retriever.name = name
+    return retriever
+
+
+def _nemotron(name: str, folder: Path | None, device: torch.device, options: dict[str, Any], trust: bool) -> Retriever:
+    from transformers import AutoModel
+
+    if not trust:
+        raise PermissionError(
+            f"{name} runs Python code of its own: read that code, then load it with trust_remote_code=True."
+        )
+    model = _pretrained(AutoModel, name, options, trust_remote_code=True).to(device)
+    inner = getattr(model.language_model, "model", model.language_model)
+    return NemotronColEmbed(model, settings_for("nemotron", len(inner.layers), folder), name)
+
+
+def _multivector(name: str, device: torch.device, dtype: torch.dtype, revision: str | None, trust: bool) -> Retriever:
+    try:
+        from sentence_transformers import MultiVectorEncoder
+    except ImportError:
+        raise ImportError(
+            f"{name} is loaded through sentence-transformers: `pip install 'anchorfold[multivector]'`."
+        ) from None
+    from anchorfold.backbones.multivector import MultiVectorRetriever
+
+    encoder = MultiVectorEncoder(
+        name, device=str(device), revision=revision, trust_remote_code=trust, model_kwargs={"dtype": dtype}
+    )
+    return MultiVectorRetriever(encoder, name)
+
+
+def _is_nemotron(config: dict[str, Any]) -> bool:
+    names = [config.get("model_type", ""), *config.get("architectures", [])]
+    return "img_context_token_id" in config or any("nemotron" in n.lower() or "nemoretriever" in n.lower() for n in names)
+
+
+def _pretrained(cls: Any, name: str, options: dict[str, Any], **more: Any) -> Any:
+    try:
+        return cls.from_pretrained(name, **options, **more)
+    except OSError as error:
+        raise FileNotFoundError(f"{name} cannot be loaded: {str(error).splitlines()[0]}") from error
+
+
+def _processor(cls: Any, name: str, revision: str | None) -> Any:
+    # Pages are resized by Pillow everywhere: torchvision is not needed, and results do not depend on it.
+    return cls.from_pretrained(name, revision=revision, backend="pil")

@@ -1,0 +1,240 @@
+"""Any sentence-transformers `MultiVectorEncoder`: as a retriever, or compressed in place by `attach`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from anchorfold.backbones.base import PageBatch, Retriever
+from anchorfold.compressors import Compressor
+from anchorfold.page import PageState, PatchGrid
+from anchorfold.settings import settings_for
+from anchorfold.tap import AttentionTap, find_attention
+
+_ATTACHED = "_anchorfold_attached"
+_FAMILIES = {"colpali": "colpali", "colqwen2": "colqwen2", "colmodernvbert": "colmodernvbert", "qwen2_5_vl": "colqwen2.5"}
+
+
+class MultiVectorRetriever(Retriever):
+    """A `MultiVectorEncoder` behind our interface.
+
+    Visual tokens are the image tokens of a page. A text-only encoder has none: there, all tokens that it
+    scores are compressed.
+    """
+
+    family = "multivector"
+
+    def __init__(self, encoder: Any, name: str) -> None:
+        self.encoder = encoder
+        self._layers = _language_layers(encoder)
+        kind = getattr(_inner(encoder).config, "model_type", "multivector")
+        folder = Path(name) if Path(name).is_dir() else None
+        super().__init__(encoder, settings_for(_FAMILIES.get(kind, kind), len(self._layers), folder), name)
+
+    @property
+    def attention_layers(self) -> list[nn.Module]:
+        """Found by watching the encoder run once."""
+        return self._layers
+
+    @property
+    def projection(self) -> nn.Module | None:
+        """The model's own projection layer, if it has one inside."""
+        return getattr(_inner(self.encoder), "embedding_proj_layer", None)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """The inner projection, or the encoder's Dense modules in turn."""
+        if self.projection is not None:
+            return super().project(hidden)
+        for dense in _dense_modules(self.encoder):
+            features = dense({dense.module_input_name: hidden.to(dense.linear.weight.dtype)})
+            hidden = features[dense.module_output_name].to(hidden.dtype)
+        return hidden
+
+    def prepare_pages(self, images: Sequence[Any]) -> PageBatch:
+        """The encoder's own document features."""
+        features = self._features(images, "document")
+        visual = self.visual_tokens(features)
+        return PageBatch(features, visual, features.get("attention_mask"), [self._grid(features, b) for b in range(len(images))])
+
+    def prepare_queries(self, texts: Sequence[str]) -> tuple[dict[str, Any], Tensor]:
+        """The encoder's own query features."""
+        features = self._features(texts, "query")
+        return features, _scoring_mask(self.encoder, features, "query")
+
+    def encode_queries(self, texts: Sequence[str], batch_size: int = 32) -> list[Tensor]:
+        """Exactly what the encoder's `encode_query` returns."""
+        found = self.encoder.encode_query(list(texts), batch_size=batch_size, show_progress_bar=False)
+        return [torch.as_tensor(v).float().cpu() for v in found]
+
+    def page_states(self, images: Any, signals: Any = (), batch_size: int | None = None) -> Iterator[PageState]:
+        """As the base class, but documents may be texts for a text-only encoder."""
+        if self.sees_images:
+            yield from super().page_states(images, signals, batch_size)
+            return
+        signals, items = list(signals), list(images)
+        size = batch_size or self.default_batch
+        for start in range(0, len(items), size):
+            yield from self._batch_states(items[start : start + size], signals)
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether the encoder takes page images."""
+        return "image" in self.encoder.modalities
+
+    def forward(self, inputs: dict[str, Any]) -> None:
+        """Run the whole encoder as for a document."""
+        self.encoder(dict(inputs), task="document")
+
+    def visual_tokens(self, features: dict[str, Any]) -> Tensor:
+        """`(B, T)` tokens to compress."""
+        scored = _scoring_mask(self.encoder, features, "document")
+        token = _image_token(self.encoder)
+        if token is not None and any(k.startswith("pixel_values") for k in features):
+            return (features["input_ids"] == token) & scored
+        return scored
+
+    @contextmanager
+    def _projection_input(self) -> Iterator[list[Tensor]]:
+        caught: list[Tensor] = []
+        dense = _dense_modules(self.encoder)
+        if self.projection is not None:
+            with super()._projection_input() as inner:
+                yield inner
+            return
+        if dense:
+            first = dense[0]
+            handle = first.register_forward_pre_hook(lambda _, args: caught.append(args[0][first.module_input_name]))
+        else:
+            handle = self.encoder[0].register_forward_hook(lambda _, args, out: caught.append(out["token_embeddings"]))
+        try:
+            yield caught
+        finally:
+            handle.remove()
+
+    def _features(self, items: Sequence[Any], task: str) -> dict[str, Any]:
+        found = self.encoder.preprocess(list(items), task=task)
+        return {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in found.items()}
+
+    def _grid(self, features: dict[str, Any], page: int) -> PatchGrid | None:
+        processor = self.encoder[0].processor
+        if "image_grid_thw" in features:
+            _, h, w = features["image_grid_thw"][page].tolist()
+            merge = processor.image_processor.merge_size
+            return PatchGrid.single(h // merge, w // merge)
+        side = getattr(processor, "image_seq_length", 0) ** 0.5
+        return PatchGrid.single(int(side), int(side)) if side and side.is_integer() else None
+
+    def _find_causal(self) -> bool:
+        if self.sees_images:
+            return super()._find_causal()
+        return False  # text encoders with late interaction are bidirectional by design
+
+
+def attach(encoder: Any, compressor: Compressor) -> Any:
+    """Make `encoder.encode_document(...)` return compressed vectors, in place; queries are never touched.
+
+    Args:
+        encoder: a sentence-transformers `MultiVectorEncoder`.
+        compressor: for example `AnchorFold(ratio=0.1)`.
+
+    Returns:
+        The same encoder. `detach(encoder)` undoes it.
+    """
+    if not hasattr(encoder, "encode_document"):
+        raise TypeError(f"attach needs a sentence-transformers MultiVectorEncoder, got {type(encoder).__name__}.")
+    if hasattr(encoder, _ATTACHED):
+        raise ValueError("a compressor is attached to this encoder already: detach(encoder) first.")
+    retriever = MultiVectorRetriever(encoder, str(getattr(_inner(encoder), "name_or_path", "") or type(encoder).__name__))
+    signals = list(compressor.signals(retriever.settings))
+    if signals:
+        retriever.warn_if_causal()
+    running: list[tuple[ExitStack, AttentionTap, list[Tensor], Tensor]] = []
+
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        features = args[0]
+        if kwargs.get("task") == "query" or not _is_document(retriever, features):
+            return
+        visual = retriever.visual_tokens(features)
+        stack = ExitStack()
+        tap = stack.enter_context(AttentionTap(encoder, retriever.attention_layers, signals))
+        caught = stack.enter_context(retriever._projection_input())
+        tap.look_at(visual, features.get("attention_mask"))
+        running.append((stack, tap, caught, visual))
+
+    def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        if not running:
+            return output
+        stack, tap, caught, visual = running.pop()
+        stack.close()
+        if not isinstance(output, dict) or not caught:
+            return output  # the forward pass failed; its error is on its way
+        rows = [
+            compressor.compress(PageState(z[v], retriever.project, found), retriever.settings).vectors
+            for z, v, found in zip(caught[-1], visual, tap.pages, strict=True)
+        ]
+        padded = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        lengths = torch.tensor([len(r) for r in rows], device=padded.device)
+        mask = torch.arange(padded.shape[1], device=padded.device) < lengths[:, None]
+        return {**output, "token_embeddings": padded, "attention_mask": mask}
+
+    handles = [
+        encoder.register_forward_pre_hook(before, with_kwargs=True),
+        encoder.register_forward_hook(after, always_call=True),
+    ]
+    setattr(encoder, _ATTACHED, handles)
+    return encoder
+
+
+def detach(encoder: Any) -> Any:
+    """Undo `attach`; the encoder is as it was before."""
+    if not hasattr(encoder, _ATTACHED):
+        raise ValueError("no compressor is attached to this encoder.")
+    for handle in getattr(encoder, _ATTACHED):
+        handle.remove()
+    delattr(encoder, _ATTACHED)
+    return encoder
+
+
+def _is_document(retriever: MultiVectorRetriever, features: dict[str, Any]) -> bool:
+    # A vision encoder renders plain text as a query: only pages are compressed there.
+    return not retriever.sees_images or any(k.startswith("pixel_values") for k in features)
+
+
+def _inner(encoder: Any) -> Any:
+    return encoder[0].auto_model
+
+
+def _dense_modules(encoder: Any) -> list[Any]:
+    return [m for m in encoder if type(m).__name__ == "Dense"]
+
+
+def _image_token(encoder: Any) -> int | None:
+    processor = encoder[0].processor
+    token = getattr(processor, "image_token_id", None)
+    return token if token is not None else getattr(_inner(encoder).config, "image_token_id", None)
+
+
+def _scoring_mask(encoder: Any, features: dict[str, Any], task: str) -> Tensor:
+    """Which tokens the encoder would score: its own mask module's answer."""
+    for module in encoder:
+        if type(module).__name__ == "MultiVectorMask":
+            return module(dict(features), task=task)["attention_mask"].bool()
+    return features["attention_mask"].bool()
+
+
+def _language_layers(encoder: Any) -> list[nn.Module]:
+    example: Any = Image.new("RGB", (224, 224), "white") if "image" in encoder.modalities else "a short page"
+    features = encoder.preprocess([example], task="document")
+    device = next(encoder.parameters()).device
+    features = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in features.items()}
+    run: Callable[[], object] = torch.no_grad()(lambda: encoder(dict(features), task="document"))
+    layers = find_attention(encoder, run, features["input_ids"].shape[1])
+    if not layers:
+        raise ValueError("this encoder's attention cannot be read: it does not use transformers' AttentionInterface.")
+    return layers

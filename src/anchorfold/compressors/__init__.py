@@ -1,0 +1,27 @@
+"""Compressors, one file each. Importing this package registers them all."""
+
+from anchorfold.compressors.anchor_fold import AnchorFold
+from anchorfold.compressors.base import BudgetCompressor, Compressor, compressor, compressor_names, register
+from anchorfold.compressors.docpruner import DocPruner
+from anchorfold.compressors.full_index import FullIndex
+from anchorfold.compressors.pooling_1d import Pooling1D
+from anchorfold.compressors.random_pruning import RandomPruning
+from anchorfold.compressors.sap import SAP
+from anchorfold.compressors.semantic_clustering import SemanticClustering
+from anchorfold.compressors.ward import Ward
+
+__all__ = [
+    "SAP",
+    "AnchorFold",
+    "BudgetCompressor",
+    "Compressor",
+    "DocPruner",
+    "FullIndex",
+    "Pooling1D",
+    "RandomPruning",
+    "SemanticClustering",
+    "Ward",
+    "compressor",
+    "compressor_names",
+    "register",
+]

@@ -1,0 +1,80 @@
+"""AnchorFold: focus by Recursive Attention Propagation, then fold. With the paper's ablation switches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+
+from anchorfold.compressors.base import BudgetCompressor, keep, register
+from anchorfold.focus import require_steps
+from anchorfold.fold import Folded, fold_onto, top_tokens
+from anchorfold.numerics import require_finite, widen
+from anchorfold.page import PageState
+from anchorfold.settings import Settings
+from anchorfold.signals import Propagated
+
+
+@register
+class AnchorFold(BudgetCompressor):
+    """The method.
+
+    Args:
+        ratio, cap: the budget, exactly one of them.
+        steps: propagation depth K; the backbone's calibrated one (6 in the paper) if None.
+        window: first and last layer, zero-based, inclusive; the backbone's calibrated one if None.
+        anchors: "centrality", or "random" with `seed` (the ablation without centrality selection).
+        folding: False keeps the anchors' own vectors only (the ablation without folding).
+        weights: "centrality", or "uniform" (the ablation without centrality weighting).
+        seed: for random anchors.
+    """
+
+    name = "anchorfold"
+
+    def __init__(
+        self,
+        ratio: float | None = None,
+        *,
+        cap: int | None = None,
+        steps: int | None = None,
+        window: tuple[int, int] | None = None,
+        anchors: Literal["centrality", "random"] = "centrality",
+        folding: bool = True,
+        weights: Literal["centrality", "uniform"] = "centrality",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(ratio, cap=cap)
+        if steps is not None:
+            require_steps(steps)
+        if anchors not in ("centrality", "random"):
+            raise ValueError(f'anchors must be "centrality" or "random", got {anchors!r}.')
+        if weights not in ("centrality", "uniform"):
+            raise ValueError(f'weights must be "centrality" or "uniform", got {weights!r}.')
+        self.steps, self.window, self.seed = steps, window, seed
+        self.anchors, self.folding, self.weights = anchors, folding, weights
+
+    def signals(self, settings: Settings) -> Sequence[Propagated]:
+        """The window's layer scores at depth K."""
+        first, last = self.window or settings.window
+        return [Propagated(layer, self.steps or settings.steps) for layer in range(first, last + 1)]
+
+    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+        """Focus, then fold."""
+        alpha = page.mean_signal(self.signals(settings)).to(page.hidden.device)
+        require_finite("hidden", page.hidden)
+        require_finite("alpha", alpha)
+        if self.anchors == "random":
+            anchors = random_tokens(len(page), m, self.seed).to(alpha.device)
+        else:
+            anchors = top_tokens(alpha, m)
+        if not self.folding:
+            return keep(page, anchors)
+        if self.weights == "uniform":
+            alpha = torch.ones_like(alpha)
+        return fold_onto(widen(page.hidden), page.embeddings, anchors, alpha.to(page.embeddings.dtype), page.project)
+
+
+def random_tokens(n: int, m: int, seed: int) -> torch.Tensor:
+    """`(m,)` positions drawn without replacement, in page order: the same for the same n, m and seed."""
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:m].sort().values

@@ -1,0 +1,23 @@
+"""1D-Pooling: average runs of neighbouring tokens."""
+
+from __future__ import annotations
+
+import torch
+
+from anchorfold.compressors.base import BudgetCompressor, register
+from anchorfold.compressors.grouping import average_groups
+from anchorfold.fold import Folded
+from anchorfold.page import PageState
+from anchorfold.settings import Settings
+
+
+@register
+class Pooling1D(BudgetCompressor):
+    """m contiguous groups of the ordered vectors, whose sizes differ by at most one; means, L2-normalised."""
+
+    name = "1d-pooling"
+
+    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+        """Pool."""
+        groups = torch.arange(len(page), device=page.hidden.device) * m // len(page)
+        return average_groups(page.embeddings, groups, m)

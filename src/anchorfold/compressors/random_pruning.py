@@ -1,0 +1,29 @@
+"""Random pruning: the floor that every method must beat."""
+
+from __future__ import annotations
+
+from anchorfold.compressors.anchor_fold import random_tokens
+from anchorfold.compressors.base import BudgetCompressor, keep, register
+from anchorfold.fold import Folded
+from anchorfold.page import PageState
+from anchorfold.settings import Settings
+
+
+@register
+class RandomPruning(BudgetCompressor):
+    """Keep m tokens drawn without replacement.
+
+    Args:
+        ratio, cap: the budget, exactly one of them.
+        seed: of the draw.
+    """
+
+    name = "random"
+
+    def __init__(self, ratio: float | None = None, *, cap: int | None = None, seed: int = 0) -> None:
+        super().__init__(ratio, cap=cap)
+        self.seed = seed
+
+    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+        """Prune."""
+        return keep(page, random_tokens(len(page), m, self.seed).to(page.hidden.device))

@@ -1,0 +1,38 @@
+"""SAP, Structural Anchor Pruning: keep the tokens that receive most attention from other visual tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anchorfold.compressors.base import BudgetCompressor, keep, register
+from anchorfold.fold import Folded, top_tokens
+from anchorfold.page import PageState
+from anchorfold.settings import Settings
+from anchorfold.signals import InDegree
+
+
+@register
+class SAP(BudgetCompressor):
+    """Top m by visual in-degree: raw columns of the full softmax, mean over heads and over the window's layers.
+
+    Args:
+        ratio, cap: the budget, exactly one of them.
+        window: first and last layer, zero-based, inclusive; the backbone's calibrated SAP window if None.
+    """
+
+    name = "sap"
+
+    def __init__(
+        self, ratio: float | None = None, *, cap: int | None = None, window: tuple[int, int] | None = None
+    ) -> None:
+        super().__init__(ratio, cap=cap)
+        self.window = window
+
+    def signals(self, settings: Settings) -> Sequence[InDegree]:
+        """In-degrees of the window's layers."""
+        first, last = self.window or settings.sap_window
+        return [InDegree(layer) for layer in range(first, last + 1)]
+
+    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+        """Prune."""
+        return keep(page, top_tokens(page.mean_signal(self.signals(settings)), m))

@@ -1,0 +1,33 @@
+"""Ward token pooling: hierarchical clustering, what late-interaction libraries offer today."""
+
+from __future__ import annotations
+
+import torch
+
+from anchorfold.compressors.base import BudgetCompressor, register
+from anchorfold.compressors.grouping import average_groups
+from anchorfold.fold import Folded
+from anchorfold.page import PageState
+from anchorfold.settings import Settings
+
+
+@register
+class Ward(BudgetCompressor):
+    """Ward linkage on cosine distances, cut into m clusters; means, L2-normalised.
+
+    The same clustering as sentence-transformers' `HierarchicalTokenPooling` without protected tokens (Ward on
+    the condensed distances), but always exactly m vectors.
+    """
+
+    name = "ward"
+
+    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+        """Cluster."""
+        from scipy.cluster.hierarchy import cut_tree, linkage
+        from scipy.spatial.distance import squareform
+
+        vectors = page.embeddings.float()
+        distance = (1 - vectors @ vectors.T).clamp_(0, 2).cpu().numpy()
+        tree = linkage(squareform(distance, checks=False), method="ward")
+        groups = torch.from_numpy(cut_tree(tree, n_clusters=m)[:, 0])
+        return average_groups(page.embeddings, groups, m)

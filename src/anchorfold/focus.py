@@ -1,0 +1,87 @@
+"""Focus: how central is each visual token? Recursive Attention Propagation over the visual attention graphs.
+
+Shapes: H heads, T tokens in the sequence, N of them visual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from anchorfold.numerics import require_finite, widen
+
+
+def visual_graph(attention: Tensor, visual: Tensor | Sequence[int]) -> Tensor:
+    """Restrict attention to the visual tokens and normalise its rows.
+
+    Args:
+        attention: `(H, T, T)` post-softmax self-attention of one layer.
+        visual: positions `(N,)` of the visual tokens, or a mask `(T,)`.
+
+    Returns:
+        `(H, N, N)` row-stochastic. A row that gives no weight to any visual token becomes uniform.
+    """
+    if attention.ndim != 3 or attention.shape[1] != attention.shape[2]:
+        raise ValueError(f"attention must have the shape (heads, tokens, tokens), got {tuple(attention.shape)}.")
+    require_finite("attention", attention)
+    visual = torch.as_tensor(visual, device=attention.device)
+    if visual.dtype == torch.bool:
+        if visual.shape != attention.shape[1:2]:
+            raise ValueError(f"the visual mask has {visual.numel()} entries for {attention.shape[1]} tokens.")
+        visual = visual.nonzero().flatten()
+    visual = visual.long()
+    if visual.numel() and not (0 <= int(visual.min()) and int(visual.max()) < attention.shape[1]):
+        raise ValueError(f"visual positions must lie between 0 and {attention.shape[1] - 1}.")
+    graph = widen(attention.index_select(1, visual).index_select(2, visual))
+    mass = graph.sum(-1, keepdim=True)
+    uniform = 1.0 / max(len(visual), 1)
+    return torch.where(mass > 0, graph / mass.clamp(min=torch.finfo(graph.dtype).tiny), uniform)
+
+
+def propagate(graph: Tensor, steps: int = 6) -> Tensor:
+    """Push a uniform distribution through each head's graph.
+
+    Args:
+        graph: `(H, N, N)` row-stochastic.
+        steps: K, how many times.
+
+    Returns:
+        `(H, N)`, the distribution after K steps; each row sums to 1.
+    """
+    require_steps(steps)
+    graph = widen(graph)
+    heads, n = graph.shape[:2]
+    support = graph.new_full((heads, 1, n), 1.0 / max(n, 1))
+    for _ in range(steps):
+        support = torch.bmm(support, graph)
+    return support[:, 0]
+
+
+def layer_score(support: Tensor) -> Tensor:
+    """`(H, N)` propagated support to one score `(N,)` a token: root mean square over heads, divided by its mean."""
+    score = widen(support).square().mean(0).sqrt()
+    return score / score.mean().clamp(min=torch.finfo(score.dtype).tiny)
+
+
+def centrality(graphs: Iterable[Tensor], steps: int = 6) -> Tensor:
+    """Propagated attention centrality over a window of layers.
+
+    Args:
+        graphs: one `(H, N, N)` row-stochastic graph a layer.
+        steps: K.
+
+    Returns:
+        `(N,)`, mean 1: the average of the layers' scores.
+    """
+    scores = [layer_score(propagate(graph, steps)) for graph in graphs]
+    if not scores:
+        raise ValueError("centrality needs the graph of at least one layer.")
+    return torch.stack(scores).mean(0)
+
+
+def require_steps(steps: int) -> None:
+    """Raise if the propagation depth is not a whole number of at least 1."""
+    if isinstance(steps, bool) or int(steps) != steps or steps < 1:
+        raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}.")

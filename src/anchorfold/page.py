@@ -1,0 +1,107 @@
+"""A page on its way from the encoder to the index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from anchorfold.fold import Folded, Projection
+from anchorfold.numerics import unit, widen
+from anchorfold.signals import Signal
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A rectangle of the page (fractions of its width and height) cut into `rows x columns` patches."""
+
+    rows: int
+    columns: int
+    left: float = 0.0
+    top: float = 0.0
+    right: float = 1.0
+    bottom: float = 1.0
+
+    def __len__(self) -> int:
+        return self.rows * self.columns
+
+
+@dataclass(frozen=True)
+class PatchGrid:
+    """Where the page's visual tokens lie: one tile, or several and a thumbnail, in token order."""
+
+    tiles: tuple[Tile, ...]
+
+    @classmethod
+    def single(cls, rows: int, columns: int) -> PatchGrid:
+        """One tile that covers the page."""
+        return cls((Tile(rows, columns),))
+
+    @classmethod
+    def tiled(cls, across: int, down: int, rows: int, columns: int, thumbnail: bool) -> PatchGrid:
+        """`across x down` equal tiles in reading order, each of `rows x columns` patches; perhaps the whole page last."""
+        tiles = [
+            Tile(rows, columns, x / across, y / down, (x + 1) / across, (y + 1) / down)
+            for y in range(down)
+            for x in range(across)
+        ]
+        return cls(tuple(tiles + [Tile(rows, columns)] * thumbnail))
+
+    def __len__(self) -> int:
+        return sum(map(len, self.tiles))
+
+    def boxes(self) -> Tensor:
+        """`(N, 4)` left, top, right, bottom of every token as fractions of the page."""
+        parts = []
+        for tile in self.tiles:
+            y, x = torch.meshgrid(torch.arange(tile.rows), torch.arange(tile.columns), indexing="ij")
+            width, height = (tile.right - tile.left) / tile.columns, (tile.bottom - tile.top) / tile.rows
+            left, top = tile.left + x.flatten() * width, tile.top + y.flatten() * height
+            parts.append(torch.stack((left, top, left + width, top + height), 1))
+        return torch.cat(parts) if parts else torch.zeros(0, 4)
+
+
+@dataclass
+class PageState:
+    """What an encoder knows of one page before compression.
+
+    `hidden (N, d)` final hidden states of the visual tokens before the projection; `project` the retrieval
+    projection in float32; `signals` what the attention tap collected, `(N,)` each; `grid` where tokens lie.
+    """
+
+    hidden: Tensor
+    project: Projection
+    signals: Mapping[Signal, Tensor] = field(default_factory=dict)
+    grid: PatchGrid | None = None
+
+    def __len__(self) -> int:
+        return len(self.hidden)
+
+    @cached_property
+    def embeddings(self) -> Tensor:
+        """`(N, d_r)` the full index: projected and L2-normalised."""
+        return unit(self.project(widen(self.hidden)))
+
+    def mean_signal(self, wanted: Iterable[Signal]) -> Tensor:
+        """`(N,)` the average of some signals."""
+        return torch.stack([self.signals[s] for s in wanted]).mean(0)
+
+
+@dataclass(frozen=True)
+class EncodedPage(Folded):
+    """A compressed page and where its tokens lie. `full` is N, the number of vectors before compression."""
+
+    grid: PatchGrid | None = None
+
+    @property
+    def full(self) -> int:
+        """Vectors of the page before compression."""
+        return len(self.groups)
+
+    @classmethod
+    def of(cls, folded: Folded, grid: PatchGrid | None) -> EncodedPage:
+        """A folded page with its grid."""
+        return cls(folded.vectors, folded.anchors, folded.groups, folded.weights, grid)

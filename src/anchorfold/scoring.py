@@ -1,0 +1,75 @@
+"""MaxSim: late-interaction scores of ragged queries against ragged pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from anchorfold.numerics import require_finite, widen
+
+CHUNK_VECTORS = 16384
+
+
+@runtime_checkable
+class HasVectors(Protocol):
+    """Anything with `vectors (m, d)`: an encoded or a folded page."""
+
+    @property
+    def vectors(self) -> Tensor:
+        """`(m, d)`."""
+        ...
+
+
+Vectors = Tensor | HasVectors
+
+
+def as_vectors(x: Vectors) -> Tensor:
+    """The `(n, d)` vectors of a page or query, whatever holds them."""
+    vectors = x if isinstance(x, Tensor) else x.vectors
+    if vectors.ndim != 2:
+        raise ValueError(f"a page or query must have the shape (vectors, dim), got {tuple(vectors.shape)}.")
+    return widen(vectors)
+
+
+def maxsim(queries: Sequence[Vectors] | Tensor, pages: Sequence[Vectors] | Tensor) -> Tensor:
+    """Scores `(queries, pages)`: for each query vector its best page vector, summed over the query.
+
+    Args:
+        queries: one `(q_i, d)` tensor (or an object with `.vectors`) a query; lengths may differ.
+        pages: one `(m_i, d)` tensor (or an encoded page) a page; lengths may differ.
+
+    A page without vectors cannot match: its score is minus infinity. A query without vectors scores 0.
+    """
+    query_list = [as_vectors(q) for q in queries]
+    page_list = [as_vectors(p) for p in pages]
+    if not query_list or not page_list:
+        return torch.zeros(len(query_list), len(page_list))
+    dims = {x.shape[1] for x in query_list + page_list}
+    if len(dims) > 1:
+        raise ValueError(f"queries and pages have different dimensions: {sorted(dims)}.")
+    device = page_list[0].device
+    flat = torch.cat([q.to(device) for q in query_list])
+    require_finite("queries", flat)
+    owner = torch.repeat_interleave(torch.tensor([len(q) for q in query_list])).to(device)
+    columns = []
+    for start, stop in chunks([len(p) for p in page_list]):
+        lengths = torch.tensor([len(p) for p in page_list[start:stop]], device=device)
+        chunk = torch.cat([p.to(device, flat.dtype) for p in page_list[start:stop]])
+        require_finite("pages", chunk)
+        best = torch.segment_reduce(chunk @ flat.T, "max", lengths=lengths, axis=0)
+        columns.append(best.new_zeros(len(lengths), len(query_list)).index_add_(1, owner, best))
+    return torch.cat(columns).T
+
+
+def chunks(lengths: Sequence[int], limit: int = CHUNK_VECTORS) -> list[tuple[int, int]]:
+    """Runs of pages `[start, stop)` that hold about `limit` vectors each."""
+    runs, start, held = [], 0, 0
+    for i, length in enumerate(lengths):
+        held += length
+        if held >= limit or i == len(lengths) - 1:
+            runs.append((start, i + 1))
+            start, held = i + 1, 0
+    return runs

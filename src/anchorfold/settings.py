@@ -1,0 +1,90 @@
+"""Layer windows and depths: the paper's, a calibrated file's, or a careful guess."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+CALIBRATION_FILE = "anchorfold.json"
+
+
+class UncalibratedWarning(UserWarning):
+    """Nobody has calibrated this backbone: its window is a guess."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a backbone's compressors need to know. Windows are zero-based and inclusive.
+
+    `window` and `steps` are AnchorFold's, `sap_window` is SAP's, `layers` the depth they were found for.
+    """
+
+    window: tuple[int, int]
+    sap_window: tuple[int, int]
+    layers: int
+    steps: int = 6
+    source: str = "paper"
+
+    def __post_init__(self) -> None:
+        for name, (first, last) in (("window", self.window), ("sap_window", self.sap_window)):
+            if not 0 <= first <= last < self.layers:
+                raise ValueError(f"{name} {first}-{last} does not lie within {self.layers} layers.")
+
+
+# Appendices A.3 and A.4 of the paper.
+PAPER: dict[str, Settings] = {
+    "colpali": Settings(window=(11, 14), sap_window=(11, 14), layers=18),
+    "colqwen2.5": Settings(window=(25, 32), sap_window=(26, 33), layers=36),
+    "nemotron": Settings(window=(14, 19), sap_window=(18, 23), layers=28),
+}
+
+
+def guess(layers: int) -> Settings:
+    """The window at 70 to 90 % of the depth, where the paper's calibrated windows tend to lie."""
+    first = min(math.floor(0.7 * layers), layers - 1)
+    last = min(first + math.ceil(0.2 * layers), layers) - 1
+    return Settings((first, last), (first, last), layers, source="guess")
+
+
+def settings_for(family: str, layers: int, folder: Path | None = None) -> Settings:
+    """A calibration file beside the checkpoint first, then the paper's settings, then a guess with a warning."""
+    if folder is not None and (folder / CALIBRATION_FILE).is_file():
+        return read_settings(folder / CALIBRATION_FILE, layers)
+    known = PAPER.get(family)
+    if known is not None and known.layers == layers:
+        return known
+    found = guess(layers)
+    warnings.warn(
+        f"nobody has calibrated this {family} backbone of {layers} layers: AnchorFold takes the window "
+        f"{found.window[0]}-{found.window[1]} (70-90 % of depth). Run `anchorfold calibrate` to find its own.",
+        UncalibratedWarning,
+        stacklevel=3,
+    )
+    return found
+
+
+def read_settings(path: Path, layers: int) -> Settings:
+    """Settings from a calibration file, checked against the model's depth."""
+    try:
+        data = json.loads(path.read_text())
+        found = Settings(
+            window=tuple(data["window"]),
+            sap_window=tuple(data["sap_window"]),
+            layers=int(data["layers"]),
+            steps=int(data["steps"]),
+            source=str(path),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a calibration file ({error}): run `anchorfold calibrate` again.") from error
+    if found.layers != layers:
+        raise ValueError(f"{path} was made for {found.layers} layers, this model has {layers}: calibrate again.")
+    return found
+
+
+def write_settings(path: Path, settings: Settings) -> None:
+    """Write a calibration file."""
+    data = {k: v for k, v in asdict(settings).items() if k != "source"}
+    path.write_text(json.dumps(data, indent=2) + "\n")

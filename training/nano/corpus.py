@@ -1,0 +1,127 @@
+"""Real pages for training: render PDFs once, keep their characters' boxes as free labels.
+
+    python -m training.nano.corpus PDF_FOLDER OUT_FOLDER --workers 2
+
+Every document gives a few pages. A page is stored as one `.npz`: the grey image (PNG bytes), and for
+every printed character its folded symbol and box in pixels. Documents are split by the hash of the
+package they came from, so that held-out pages come from packages that training never saw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import multiprocessing
+import random
+from pathlib import Path
+
+import numpy as np
+import pypdfium2 as pdfium
+from PIL import Image
+
+from anchorfold.nano.text import fold_character
+
+PAGE_PIXELS = 1_000_000  # a little above the model's 1,600 patches x 512 pixels, so that crops can shrink
+PAGES_PER_DOCUMENT = 8
+MIN_CHARACTERS = 120
+
+
+def is_held_out(name: str) -> bool:
+    """One package in twelve is never trained on. `name` is `package-number.pdf`."""
+    package = name.rsplit("-", 1)[0]
+    return int(hashlib.sha1(package.encode()).hexdigest(), 16) % 12 == 0
+
+
+def read_page(page: pdfium.PdfPage, pixels: int = PAGE_PIXELS) -> dict[str, np.ndarray] | None:
+    """Grey image and character boxes (left, top, right, bottom in pixels), or None for a page without text."""
+    width, height = page.get_size()
+    if not (50 < width < 5000 and 50 < height < 5000):
+        return None
+    text = page.get_textpage()
+    count = text.count_chars()
+    if not MIN_CHARACTERS < count < 9000:
+        return None
+    scale = min(3.0, (pixels / (width * height)) ** 0.5)
+    left0, bottom0, _, _ = page.get_bbox()
+    if page.get_rotation() != 0:
+        return None
+    characters = text.get_text_range(0, count)
+    if len(characters) != count:
+        return None
+    symbols, boxes = [], []
+    for i, character in enumerate(characters):
+        folded = fold_character(character)
+        if not folded:
+            continue
+        left, bottom, right, top = text.get_charbox(i, loose=True)
+        step = (right - left) / len(folded)
+        for k, symbol in enumerate(folded):
+            x = left - left0 + k * step
+            symbols.append(symbol)
+            boxes.append((x, height - (top - bottom0), x + step, height - (bottom - bottom0)))
+    if len(symbols) < MIN_CHARACTERS // 2:
+        return None
+    image = page.render(scale=scale, grayscale=True).to_pil().convert("L")
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", compress_level=3)
+    return {
+        "image": np.frombuffer(buffer.getvalue(), np.uint8),
+        "symbols": np.array([ord(s) for s in symbols], np.uint16),
+        "boxes": (np.array(boxes, np.float32) * scale).astype(np.float16 if max(image.size) < 2000 else np.float32),
+    }
+
+
+def render_document(job: tuple[Path, Path]) -> int:
+    path, out = job
+    done = out / f"{path.stem}.done"
+    if done.exists():
+        return 0
+    kept = 0
+    try:
+        document = pdfium.PdfDocument(path)
+        pages = list(range(len(document)))
+        random.Random(path.stem).shuffle(pages)
+        for number in pages[: 3 * PAGES_PER_DOCUMENT]:
+            if kept == PAGES_PER_DOCUMENT:
+                break
+            page = document[number]
+            record = read_page(page)
+            page.close()
+            if record is not None:
+                np.savez(out / f"{path.stem}@{number}.npz", **record)
+                kept += 1
+    except (pdfium.PdfiumError, ValueError, RuntimeError) as error:
+        print(f"{path.name}: {error}", flush=True)
+    done.touch()
+    return kept
+
+
+def load_page(path: Path) -> tuple[Image.Image, str, np.ndarray]:
+    """The stored image, its symbols as one string, and their boxes (n, 4) in pixels."""
+    record = np.load(path)
+    image = Image.open(io.BytesIO(record["image"].tobytes()))
+    return image, "".join(map(chr, record["symbols"])), record["boxes"].astype(np.float32)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pdfs", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--workers", type=int, default=1)
+    arguments = parser.parse_args()
+    paths = sorted(arguments.pdfs.glob("*.pdf"))
+    random.Random(7).shuffle(paths)
+    for folder in ("train", "held_out"):
+        (arguments.out / folder).mkdir(parents=True, exist_ok=True)
+    jobs = [(p, arguments.out / ("held_out" if is_held_out(p.name) else "train")) for p in paths]
+    total = 0
+    with multiprocessing.Pool(arguments.workers, maxtasksperchild=50) as pool:
+        for i, kept in enumerate(pool.imap_unordered(render_document, jobs), 1):
+            total += kept
+            if i % 100 == 0:
+                print(f"{i}/{len(jobs)} documents, {total} pages", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""From characters and their boxes to what each cell and each patch of a page should read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from anchorfold.nano.text import CHARACTERS, LETTERS
+
+INDEX = {c: i for i, c in enumerate(CHARACTERS)}
+BLANK = len(CHARACTERS)
+IGNORE = -100
+READABLE = (8.0, 40.0)  # line heights in pixels that one scale of the reader is asked to name
+
+
+@dataclass
+class Words:
+    """Words of a page: `texts`, `boxes (n, 4)` in pixels."""
+
+    texts: list[str]
+    boxes: np.ndarray
+
+
+def group_words(symbols: str, boxes: np.ndarray) -> Words:
+    """Join neighbouring letters and digits into words: same line, no gap wider than a thin space."""
+    texts: list[str] = []
+    spans: list[tuple[int, int]] = []
+    if len(symbols):
+        alnum = np.array([s in LETTERS for s in symbols])
+        height = np.maximum(boxes[:, 3] - boxes[:, 1], 1)
+        gap = boxes[1:, 0] - boxes[:-1, 2]
+        level = np.minimum(boxes[1:, 3], boxes[:-1, 3]) - np.maximum(boxes[1:, 1], boxes[:-1, 1])
+        joined = (np.abs(gap) < 0.14 * height[1:]) & (level > 0.5 * height[1:]) & alnum[1:] & alnum[:-1]
+        start = 0
+        for end in [*(np.flatnonzero(~joined) + 1), len(symbols)]:
+            if alnum[start]:
+                texts.append(symbols[start:end])
+                spans.append((start, end))
+            start = int(end)
+    merged = [
+        (boxes[a:b, 0].min(), boxes[a:b, 1].min(), boxes[a:b, 2].max(), boxes[a:b, 3].max()) for a, b in spans
+    ]
+    return Words(texts, np.array(merged, np.float32).reshape(-1, 4))
+
+
+def character_map(symbols: str, boxes: np.ndarray, height: int, width: int) -> np.ndarray:
+    """`(height/8, width/4)` symbol under each sampling point of the reader; BLANK on paper, IGNORE where unreadable."""
+    labels = np.full((height // 8, width // 4), BLANK, np.int64)
+    tall = boxes[:, 3] - boxes[:, 1]
+    margin = 0.08 * tall
+    rows = np.ceil((np.stack((boxes[:, 1] + margin, boxes[:, 3] - margin), 1) - 4) / 8).astype(int)
+    columns = np.ceil((boxes[:, [0, 2]] - 2) / 4).astype(int)
+    rows, columns = rows.clip(0, height // 8), columns.clip(0, width // 4)
+    readable = (tall >= READABLE[0]) & (tall <= READABLE[1])
+    for symbol, (top, bottom), (left, right), good in zip(symbols, rows, columns, readable, strict=True):
+        labels[top:bottom, left:right] = INDEX[symbol] if good else IGNORE
+    return labels
+
+
+def patch_words(words: Words, rows: int, columns: int, ph: int = 16, pw: int = 32) -> tuple[np.ndarray, np.ndarray]:
+    """Which word each patch should stand for: `(k, 2)` patch and word numbers and `(k,)` shares that sum to 1 a patch.
+
+    A word claims the area of its box (its middle band, as line boxes touch) inside the patch; a patch
+    stands for its two largest claims if they are worth reading.
+    """
+    claims: dict[int, list[tuple[float, int]]] = {}
+    for number, (left, top, right, bottom) in enumerate(words.boxes):
+        band = 0.2 * (bottom - top)
+        top, bottom = top + band, bottom - band
+        area = max((right - left) * (bottom - top), 1e-3)
+        for r in range(max(int(top // ph), 0), min(int(bottom // ph) + 1, rows)):
+            high = min(bottom, (r + 1) * ph) - max(top, r * ph)
+            for c in range(max(int(left // pw), 0), min(int(right // pw) + 1, columns)):
+                covered = high * (min(right, (c + 1) * pw) - max(left, c * pw))
+                if covered > 0.08 * ph * pw or covered > 0.45 * area:
+                    claims.setdefault(r * columns + c, []).append((covered, number))
+    pairs, shares = [], []
+    for patch, found in claims.items():
+        best = sorted(found, reverse=True)[:2]
+        total = sum(c for c, _ in best)
+        for covered, number in best:
+            pairs.append((patch, number))
+            shares.append(covered / total)
+    return np.array(pairs, np.int64).reshape(-1, 2), np.array(shares, np.float32)
