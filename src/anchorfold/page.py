@@ -57,10 +57,11 @@ class PatchGrid:
         """`(N, 4)` left, top, right, bottom of every token as fractions of the page."""
         parts = []
         for tile in self.tiles:
-            y, x = torch.meshgrid(torch.arange(tile.rows), torch.arange(tile.columns), indexing="ij")
-            width, height = (tile.right - tile.left) / tile.columns, (tile.bottom - tile.top) / tile.rows
-            left, top = tile.left + x.flatten() * width, tile.top + y.flatten() * height
-            parts.append(torch.stack((left, top, left + width, top + height), 1))
+            x = torch.linspace(tile.left, tile.right, tile.columns + 1)
+            y = torch.linspace(tile.top, tile.bottom, tile.rows + 1)
+            left, right = (e.repeat(tile.rows) for e in (x[:-1], x[1:]))
+            top, bottom = (e.repeat_interleave(tile.columns) for e in (y[:-1], y[1:]))
+            parts.append(torch.stack((left, top, right, bottom), 1))
         return torch.cat(parts) if parts else torch.zeros(0, 4)
 
 

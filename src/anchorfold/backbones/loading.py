@@ -73,22 +73,33 @@ def default_device() -> str:
 
 def read_config(name: str, folder: Path | None, revision: str | None) -> dict[str, Any]:
     """The checkpoint's `config.json` or, for adapters, `adapter_config.json`."""
-    from transformers.utils import cached_file
-
-    if folder is None and (name.startswith((".", "/", "~")) or name.count("/") > 1 or "/" not in name):
+    if folder is None and (name.startswith((".", "/", "~")) or name.count("/") != 1):
         raise FileNotFoundError(f"there is no model folder {name!r}: give a folder, or a hub name such as owner/model.")
-    for file in ("adapter_config.json", "config.json", "modules.json"):
-        try:
-            path = folder / file if folder else cached_file(name, file, revision=revision, _raise_exceptions_for_missing_entries=False)
-        except OSError as error:
-            raise ConnectionError(
-                f"cannot reach the model hub for {name!r}, and it is not in the local cache: connect to the network "
-                f"once, or give a local folder ({str(error).splitlines()[0]})"
-            ) from None
-        if path is not None and Path(path).is_file():
-            found = json.loads(Path(path).read_text())
-            return found if isinstance(found, dict) else {"model_type": ""}
+    for file in ("adapter_config.json", "config.json"):
+        path = folder / file if folder else _from_hub(name, file, revision)
+        if path is not None and path.is_file():
+            return json.loads(path.read_text())
     raise FileNotFoundError(f"{name} holds no config.json: it is not a model checkpoint.")
+
+
+def _from_hub(name: str, file: str, revision: str | None) -> Path | None:
+    """A file of a hub model, downloaded or cached; None if the model does not have it."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    try:
+        return Path(hf_hub_download(name, file, revision=revision))
+    except RepositoryNotFoundError:
+        raise FileNotFoundError(f"the model hub has no public model {name!r}: check the name, or log in.") from None
+    except (LocalEntryNotFoundError, OSError) as error:
+        if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+            return None
+        if file != "config.json":
+            return None  # offline, an absent optional file and an unreachable one look the same
+        raise ConnectionError(
+            f"cannot reach the model hub for {name!r}, and it is not in the local cache: connect to the network once, "
+            "or give a local folder."
+        ) from None
 
 
 def _head(kind: str, name: str, folder: Path | None, device: torch.device, options: dict[str, Any]) -> Retriever:

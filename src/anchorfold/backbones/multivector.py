@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -172,7 +172,7 @@ def attach(encoder: Any, compressor: Compressor) -> Any:
             return output
         stack, tap, caught, visual = running.pop()
         stack.close()
-        if not isinstance(output, dict) or not caught:
+        if not isinstance(output, Mapping) or not caught:
             return output  # the forward pass failed; its error is on its way
         rows = [
             compressor.compress(PageState(z[v], retriever.project, found), retriever.settings).vectors

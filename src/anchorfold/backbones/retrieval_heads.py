@@ -103,21 +103,6 @@ class ColModernVBert(RetrievalHead):
     layers_path = "vlm.text_model.layers"
     attention_name = "attn"
 
-    def prepare_pages(self, images: Sequence[Image.Image]) -> PageBatch:
-        """One prompt a page; the tiling is read off the row and column marks."""
-        text = [self.processor.visual_prompt_prefix] * len(images)
-        inputs = self._to_device(self.processor(text=text, images=[[i] for i in images], return_tensors="pt", padding=True))
-        mask = inputs["attention_mask"]
-        visual = (inputs["input_ids"] == self.processor.image_token_id) & mask.bool()
-        return PageBatch(inputs, visual, mask, self.grids(images, inputs))
-
-    def prepare_queries(self, texts: Sequence[str]) -> tuple[dict[str, Any], Tensor]:
-        """Query text with the augmentation tokens that the model was trained with."""
-        suffix = self.processor.query_augmentation_token * 10
-        prompts = [f"{self.processor.query_prefix}{t}{suffix}" for t in texts]
-        inputs = self._to_device(self.processor(text=prompts, return_tensors="pt", padding=True))
-        return inputs, inputs["attention_mask"]
-
     def grids(self, images: Sequence[Image.Image], inputs: dict[str, Any]) -> list[PatchGrid | None]:
         """From the `<row_i_col_j>` marks in each page's prompt."""
         side = round(self.processor.image_seq_len**0.5)

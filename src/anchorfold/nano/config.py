@@ -26,8 +26,8 @@ class NanoConfig(PretrainedConfig):
         patch_width: int = 32,
         max_patches: int = 1600,
         rope_theta: float = 100.0,
-        vocab_size: int = 20000,
-        ngram_buckets: int = 32768,
+        vocab_size: int = 26000,
+        ngram_buckets: int = 24576,
         characters: str = CHARACTERS,
         **kwargs: object,
     ) -> None:

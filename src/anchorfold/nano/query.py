@@ -1,0 +1,52 @@
+"""The query side: words to vectors, by spelling and, for known words, by meaning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from anchorfold.nano.text import ngram_buckets, split_words
+
+VOCABULARY_FILE = "vocabulary.txt"
+MAX_WORDS = 64
+
+
+class WordIndex:
+    """Known words in order of their rows in the model's table."""
+
+    def __init__(self, words: Sequence[str], buckets: int) -> None:
+        self.words = list(words)
+        self.rows = {w: i for i, w in enumerate(self.words)}
+        self.buckets = buckets
+        self._ngrams = lru_cache(200_000)(lambda word: ngram_buckets(word, buckets))
+
+    @classmethod
+    def load(cls, folder: Path, buckets: int) -> WordIndex:
+        """Read the vocabulary beside a checkpoint."""
+        return cls((folder / VOCABULARY_FILE).read_text().split("\n"), buckets)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def lookup(self, words: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows `(n,)` (-1 for unknown words), and their n-gram buckets as one flat list with offsets `(n,)`."""
+        rows = torch.tensor([self.rows.get(w, -1) for w in words], dtype=torch.long)
+        grams = [self._ngrams(w) for w in words]
+        flat = torch.tensor([b for g in grams for b in g], dtype=torch.long)
+        lengths = torch.tensor([0, *(len(g) for g in grams)][: len(grams)], dtype=torch.long)
+        return rows, flat, lengths.cumsum(0)
+
+
+def query_words(text: str) -> list[str]:
+    """The words of a query that count, in order, each once."""
+    return list(dict.fromkeys(split_words(text)))[:MAX_WORDS]
+
+
+def rarity(pages_with_word: int, pages: int) -> float:
+    """A word's weight in a query, from 0 (on every page) to 1 (on none)."""
+    return math.log(1 + pages / max(pages_with_word, 1)) / math.log(1 + pages)

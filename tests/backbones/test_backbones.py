@@ -1,0 +1,218 @@
+"""Each backbone, from a tiny checkpoint of its true class on disk, through `anchorfold.load`."""
+
+import pytest
+import torch
+from PIL import Image
+from torch.nn.functional import normalize
+
+import anchorfold
+from anchorfold.signals import Propagated
+from tests.conftest import KINDS
+
+
+def own_output(model, images):
+    """What the model itself returns for each page's visual tokens."""
+    with torch.no_grad():
+        if model.family == "nemotron":
+            vectors = model.model.forward_images(images, batch_size=len(images))
+            return [v[mask] for v, mask in zip(vectors, model.prepare_pages(images).visual, strict=True)]
+        batch = model.prepare_pages(images)
+        out = model.model(**batch.inputs)
+        vectors = out if isinstance(out, torch.Tensor) else out.embeddings
+        return [v[mask] for v, mask in zip(vectors, batch.visual, strict=True)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+class TestEveryBackbone:
+    def test_none_equals_the_models_own_vectors(self, models, images, kind):
+        pages = models[kind].encode_pages(images, anchorfold.FullIndex(), batch_size=len(images))
+        for page, expected in zip(pages, own_output(models[kind], images), strict=True):
+            torch.testing.assert_close(page.vectors, expected, atol=1e-5, rtol=0)
+
+    def test_visual_tokens_fill_the_grid(self, models, images, kind):
+        batch = models[kind].prepare_pages(images)
+        pages = models[kind].encode_pages(images)
+        for visual, page in zip(batch.visual, pages, strict=True):
+            assert int(visual.sum()) == len(page) == page.full == len(page.grid) > 0
+            assert page.grid.boxes().min() >= 0
+            assert page.grid.boxes().max() <= 1
+
+    def test_hidden_states_are_those_before_the_projection(self, models, images, kind):
+        for state in models[kind].page_states(images[:2]):
+            width = models[kind].attention_layers[0].config.hidden_size
+            assert state.hidden.shape[1] == width
+            torch.testing.assert_close(state.embeddings, normalize(models[kind].project(state.hidden), dim=-1))
+
+    def test_windows_are_respected(self, models, images, kind):
+        model = models[kind]
+        compressor = anchorfold.AnchorFold(ratio=0.2, window=(1, 3), steps=2)
+        wanted = compressor.signals(model.settings)
+        assert wanted == [Propagated(1, 2), Propagated(2, 2), Propagated(3, 2)]
+        (state,) = model.page_states(images[:1], wanted)
+        assert list(state.signals) == wanted
+
+    def test_the_snippet(self, models, images, kind):
+        model = models[kind]
+        pages = model.encode_pages(images, anchorfold.AnchorFold(ratio=0.1))
+        queries = model.encode_queries(["net revenue by region", "page 3"])
+        scores = anchorfold.maxsim(queries, pages)
+        assert scores.shape == (2, len(images))
+        assert torch.isfinite(scores).all()
+        for page in pages:
+            assert len(page) == anchorfold.budget.vector_budget(page.full, ratio=0.1)
+            assert page.groups.shape == (page.full,)
+
+    def test_queries_are_unit_vectors_and_batches_do_not_change_them(self, models, kind):
+        texts = ["net revenue by region", "a", "the table page 1 2 3"]
+        together = models[kind].encode_queries(texts)
+        for text, vectors in zip(texts, together, strict=True):
+            torch.testing.assert_close(vectors.norm(dim=1), torch.ones(len(vectors)))
+            torch.testing.assert_close(vectors, models[kind].encode_queries([text])[0], atol=1e-5, rtol=0)
+
+    def test_every_compressor_runs(self, models, images, kind):
+        model = models[kind]
+        for name in anchorfold.compressor_names():
+            compressor = anchorfold.compressor(name, **({} if name == "none" else {"ratio": 0.3}))
+            if name == "docpruner":
+                model.calibrate(compressor, images)
+            assert all(len(page) >= 1 for page in model.encode_pages(images, compressor))
+
+    def test_paths_and_modes_of_images(self, models, images, kind, tmp_path):
+        images[0].save(tmp_path / "page.png")
+        from_path = models[kind].encode_pages([tmp_path / "page.png"])[0]
+        torch.testing.assert_close(from_path.vectors, models[kind].encode_pages([images[0]])[0].vectors)
+        assert len(models[kind].encode_pages([Image.new("L", (80, 120), 200), Image.new("RGBA", (80, 120))])) == 2
+
+
+class TestGrids:
+    def test_dynamic_grids_keep_the_pages_shape(self, models, images):
+        for kind in ("colqwen2", "colqwen2.5"):
+            tall, wide = (models[kind].encode_pages([images[i]])[0].grid.tiles[0] for i in (3, 1))
+            assert tall.rows > tall.columns
+            assert wide.columns > wide.rows
+
+    def test_tiles_and_thumbnail(self, models, images):
+        for kind in ("colmodernvbert", "nemotron"):
+            grid = models[kind].encode_pages([images[1]])[0].grid
+            assert len(grid.tiles) > 2
+            last = grid.tiles[-1]
+            assert (last.left, last.top, last.right, last.bottom) == (0, 0, 1, 1)
+            assert grid.tiles[0].right < 1
+
+    def test_colqwen_never_exceeds_768_tokens(self, checkpoints):
+        model = anchorfold.load(checkpoints["colqwen2.5"])
+        assert model.image_processor.size["longest_edge"] <= 768 * 28 * 28
+
+
+class TestCausality:
+    def test_found_by_perturbation(self, models):
+        assert {kind: models[kind].is_causal for kind in KINDS} == {
+            "colpali": False, "colqwen2": True, "colqwen2.5": False, "colmodernvbert": False, "nemotron": False,
+        }  # fmt: skip
+
+    def test_explained_when_a_compressor_listens(self, models, images):
+        with pytest.warns(anchorfold.CausalBackboneWarning, match="cannot look ahead"):
+            models["colqwen2"].encode_pages(images[:1], anchorfold.AnchorFold(ratio=0.5))
+
+    def test_colqwen25_causal_or_not(self, checkpoints, tmp_path):
+        import json
+        import shutil
+
+        folder = shutil.copytree(checkpoints["colqwen2.5"], tmp_path / "causal")
+        config = json.loads((folder / "config.json").read_text())
+        config["text_config"].pop("is_causal")
+        (folder / "config.json").write_text(json.dumps(config))
+        assert anchorfold.load(folder).is_causal
+        assert not anchorfold.load(folder, bidirectional=True).is_causal
+        assert not anchorfold.load(checkpoints["colqwen2.5"]).is_causal
+
+
+class TestAdapters:
+    @pytest.fixture(scope="class")
+    def adapter(self, checkpoints, tmp_path_factory):
+        """LoRA adapters as trainers save them, on the language layers and the projection."""
+        from peft import LoraConfig, get_peft_model
+
+        from anchorfold.backbones.colqwen25 import ColQwen25Model
+
+        torch.manual_seed(1)
+        base = ColQwen25Model.from_pretrained(checkpoints["colqwen2.5"])
+        pattern = r"(.*(language_model)(?!.*visual).*(q_proj|v_proj|o_proj|up_proj).*$|.*(custom_text_proj).*$)"
+        tuned = get_peft_model(base, LoraConfig(r=4, lora_alpha=8, target_modules=pattern, init_lora_weights=False))
+        folder = tmp_path_factory.mktemp("adapter")
+        tuned.peft_config["default"].base_model_name_or_path = str(checkpoints["colqwen2.5"])
+        tuned.save_pretrained(folder)
+        return folder
+
+    def test_merged_equals_unmerged_and_differs_from_the_base(self, adapter, checkpoints, images):
+        base = anchorfold.load(checkpoints["colqwen2.5"])
+        merged = anchorfold.load(adapter)
+        apart = anchorfold.load(adapter, merge_adapters=False)
+        pages = [m.encode_pages(images[:2], anchorfold.AnchorFold(ratio=0.4)) for m in (base, merged, apart)]
+        for b, m, a in zip(*pages, strict=True):
+            torch.testing.assert_close(m.vectors, a.vectors, atol=1e-5, rtol=0)
+            assert not torch.allclose(b.vectors, m.vectors, atol=1e-2)
+        queries = [m.encode_queries(["net revenue"])[0] for m in (merged, apart)]
+        torch.testing.assert_close(*queries, atol=1e-5, rtol=0)
+
+    def test_other_trainers_key_names(self):
+        from anchorfold.backbones.colqwen25 import adapter_key
+
+        for saved, ours in {
+            "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight": "language_model.layers.0.mlp.up_proj.lora_A.weight",
+            "base_model.model.model.language_model.norm.weight": "language_model.norm.weight",
+            "base_model.model.language_model.layers.1.x": "language_model.layers.1.x",
+            "base_model.model.custom_text_proj.lora_B.weight": "custom_text_proj.lora_B.weight",
+            "base_model.model.model.visual.blocks.0.x": "visual.blocks.0.x",
+        }.items():
+            assert adapter_key(saved) == ours
+
+
+class TestLoading:
+    def test_a_wrong_folder(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match="no model folder"):
+            anchorfold.load(tmp_path / "missing")
+        with pytest.raises(FileNotFoundError, match="no config.json"):
+            anchorfold.load(tmp_path)
+        with pytest.raises(FileNotFoundError, match="hub name such as owner/model"):
+            anchorfold.load("not-a-model")
+
+    def test_no_network(self, monkeypatch):
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        with pytest.raises(ConnectionError, match="cannot reach the model hub"):
+            anchorfold.load("vidore/colpali-v1.3-hf")
+
+    def test_remote_code_needs_permission(self, checkpoints):
+        with pytest.raises(PermissionError, match="trust_remote_code=True"):
+            anchorfold.load(checkpoints["nemotron"])
+
+    def test_missing_extras_name_the_install(self, checkpoints, tmp_path, monkeypatch):
+        import sys
+
+        (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+        monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+        with pytest.raises(ImportError, match=r"anchorfold\[multivector\]"):
+            anchorfold.load(tmp_path)
+
+    def test_uncalibrated_backbones_warn(self, checkpoints):
+        with pytest.warns(anchorfold.UncalibratedWarning, match="anchorfold calibrate"):
+            anchorfold.load(checkpoints["colpali"])
+
+    def test_a_calibration_file_in_the_folder_is_used(self, checkpoints, tmp_path):
+        import shutil
+
+        from anchorfold.settings import write_settings
+
+        folder = shutil.copytree(checkpoints["colpali"], tmp_path / "calibrated")
+        write_settings(folder / "anchorfold.json", anchorfold.Settings((1, 2), (0, 1), 6, steps=3))
+        model = anchorfold.load(folder)
+        assert (model.settings.window, model.settings.steps) == ((1, 2), 3)
+
+    def test_dtype_and_device(self, checkpoints):
+        model = anchorfold.load(checkpoints["colpali"], device="cpu", dtype=torch.float64)
+        assert model.model.dtype == torch.float64
+        assert model.device == torch.device("cpu")
+
+    def test_text_for_queries_must_be_a_list(self, models):
+        with pytest.raises(TypeError, match="list of texts"):
+            models["colpali"].encode_queries("net revenue")

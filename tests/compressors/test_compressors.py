@@ -1,0 +1,230 @@
+"""Every compressor keeps the contract; each one does what its paper says."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import normalize
+
+import anchorfold
+from anchorfold import AnchorFold, DocPruner, PageState, Pooling1D, SemanticClustering, Ward
+from anchorfold.fold import fold
+from anchorfold.settings import Settings
+from anchorfold.signals import FromLastText, InDegree, Propagated
+
+SETTINGS = Settings(window=(1, 2), sap_window=(0, 1), layers=4)
+BUDGETED = ["anchorfold", "sap", "semantic-clustering", "1d-pooling", "ward", "random"]
+WEIGHT = torch.randn(10, 6, generator=torch.Generator().manual_seed(3))
+
+
+def project(z):
+    return z @ WEIGHT.to(z.dtype)
+
+
+def page(n=40, seed=0, equal=0):
+    """A page with all signals; the last `equal` tokens are the same, as blank paper is."""
+    g = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(n, 10, generator=g)
+    if equal:
+        hidden[-equal:] = hidden[-1]
+    signals = {}
+    for layer in range(4):
+        for signal in (Propagated(layer, 1), Propagated(layer, 6), InDegree(layer), FromLastText(layer)):
+            signals[signal] = torch.rand(n, generator=g)
+    return PageState(hidden, project, signals)
+
+
+class TestContract:
+    @pytest.mark.parametrize("name", BUDGETED)
+    @given(st.integers(1, 60), st.sampled_from([0.05, 0.1, 0.2, 0.5, 1.0]), st.integers(0, 99), st.integers(0, 60))
+    @settings(max_examples=25, deadline=None)
+    def test_exactly_m_vectors_in_page_order(self, name, n, ratio, seed, equal):
+        state = page(n, seed, min(equal, n))
+        found = anchorfold.compressor(name, ratio=ratio).compress(state, SETTINGS)
+        m = anchorfold.budget.vector_budget(n, ratio=ratio)
+        assert found.vectors.shape == (m, 6)
+        assert found.anchors.tolist() == sorted(set(found.anchors.tolist()))
+        assert found.groups[found.anchors].tolist() == list(range(m))
+        assert set(found.groups.tolist()) - {-1} == set(range(m))
+        torch.testing.assert_close(found.vectors.norm(dim=1), torch.ones(m))
+        kept = found.groups >= 0
+        sums = torch.zeros(m).index_add_(0, found.groups[kept], found.weights[kept])
+        torch.testing.assert_close(sums, torch.ones(m))
+
+    @pytest.mark.parametrize("name", BUDGETED)
+    def test_full_budget_is_the_full_index(self, name):
+        state = page()
+        for options in ({"ratio": 1}, {"cap": 40}, {"cap": 1000}):
+            found = anchorfold.compressor(name, **options).compress(state, SETTINGS)
+            assert torch.equal(found.vectors, state.embeddings)
+
+    @pytest.mark.parametrize("name", BUDGETED)
+    def test_cap(self, name):
+        assert len(anchorfold.compressor(name, cap=7).compress(page(), SETTINGS)) == 7
+
+    @pytest.mark.parametrize("name", BUDGETED)
+    def test_empty_page(self, name):
+        empty = PageState(torch.zeros(0, 10), project, {s: torch.zeros(0) for s in page().signals})
+        assert anchorfold.compressor(name, ratio=0.1).compress(empty, SETTINGS).vectors.shape == (0, 6)
+
+    @pytest.mark.parametrize("name", [*BUDGETED, "docpruner"])
+    def test_deterministic(self, name):
+        compressor = anchorfold.compressor(name, ratio=0.2)
+        if name == "docpruner":
+            compressor.calibrate([page().signals[FromLastText(3)]])
+        first, second = (compressor.compress(page(), SETTINGS) for _ in range(2))
+        assert torch.equal(first.vectors, second.vectors)
+
+    @pytest.mark.parametrize("name", BUDGETED)
+    def test_bad_budgets(self, name):
+        for options in ({}, {"ratio": 0}, {"ratio": 1.1}, {"cap": 0}, {"ratio": 0.5, "cap": 3}):
+            with pytest.raises(ValueError, match=r"ratio|cap"):
+                anchorfold.compressor(name, **options)
+
+
+class TestRegister:
+    def test_names(self):
+        assert set(anchorfold.compressor_names()) >= {*BUDGETED, "docpruner", "none"}
+
+    def test_unknown_name_lists_the_known_ones(self):
+        with pytest.raises(ValueError, match="anchorfold, docpruner"):
+            anchorfold.compressor("zip")
+
+    def test_a_third_party_registers_its_own(self):
+        @anchorfold.register
+        class FirstTokens(anchorfold.BudgetCompressor):
+            name = "first"
+
+            def reduce(self, page, m, settings):
+                return anchorfold.compressors.base.keep(page, torch.arange(m))
+
+        try:
+            found = anchorfold.compressor("first", cap=3).compress(page(), SETTINGS)
+            assert found.anchors.tolist() == [0, 1, 2]
+            with pytest.raises(ValueError, match="registered already"):
+                anchorfold.register(FirstTokens)
+        finally:
+            del anchorfold.compressors.base._REGISTER["first"]
+
+
+class TestAnchorFold:
+    def test_is_focus_then_fold(self):
+        state = page()
+        alpha = (state.signals[Propagated(1, 6)] + state.signals[Propagated(2, 6)]) / 2
+        expected = fold(state.hidden, alpha, 8, project)
+        found = AnchorFold(ratio=0.2).compress(state, SETTINGS)
+        assert torch.equal(found.vectors, expected.vectors)
+        assert torch.equal(found.groups, expected.groups)
+
+    def test_asks_for_its_window_only(self):
+        assert AnchorFold(0.1).signals(SETTINGS) == [Propagated(1, 6), Propagated(2, 6)]
+        assert AnchorFold(0.1, steps=1, window=(0, 0)).signals(SETTINGS) == [Propagated(0, 1)]
+
+    def test_without_folding_keeps_the_anchors_own_vectors(self):
+        state = page()
+        folded, pruned = (AnchorFold(0.2, folding=f).compress(state, SETTINGS) for f in (True, False))
+        assert torch.equal(folded.anchors, pruned.anchors)
+        assert torch.equal(pruned.vectors, state.embeddings[pruned.anchors])
+        assert (pruned.groups == -1).sum() == 32
+
+    def test_random_anchors_follow_the_seed(self):
+        a, b, c = (AnchorFold(0.2, anchors="random", seed=s).compress(page(), SETTINGS).anchors for s in (1, 1, 2))
+        assert torch.equal(a, b)
+        assert not torch.equal(a, c)
+
+    def test_uniform_weights(self):
+        state = page()
+        found = AnchorFold(0.2, weights="uniform").compress(state, SETTINGS)
+        assert torch.equal(found.anchors, AnchorFold(0.2).compress(state, SETTINGS).anchors)
+        group = (found.groups == 0).nonzero().flatten()
+        expected = normalize(project(state.hidden[group].mean(0)), dim=0)
+        torch.testing.assert_close(found.vectors[0], expected)
+
+    def test_bad_options(self):
+        for options in ({"anchors": "best"}, {"weights": "log"}, {"steps": 0}):
+            with pytest.raises(ValueError, match=next(iter(options))):
+                AnchorFold(0.1, **options)
+
+    def test_nan_in_the_page(self):
+        state = page()
+        state.hidden[3, 3] = torch.nan
+        with pytest.raises(ValueError, match="hidden holds NaN"):
+            AnchorFold(0.1).compress(state, SETTINGS)
+
+
+class TestBaselines:
+    def test_sap_keeps_the_top_of_its_own_window(self):
+        state = page()
+        score = (state.signals[InDegree(0)] + state.signals[InDegree(1)]) / 2
+        found = anchorfold.SAP(0.25).compress(state, SETTINGS)
+        assert set(found.anchors.tolist()) == set(score.topk(10).indices.tolist())
+        assert torch.equal(found.vectors, state.embeddings[found.anchors])
+
+    def test_1d_pooling_groups_are_contiguous_and_even(self):
+        for n, m in ((40, 7), (9, 4), (100, 99)):
+            groups = Pooling1D(cap=m).compress(page(n), SETTINGS).groups
+            assert (groups.diff() >= 0).all()
+            sizes = groups.bincount()
+            assert len(sizes) == m
+            assert sizes.max() - sizes.min() <= 1
+
+    def test_clusters_are_means_of_their_members(self):
+        state = page()
+        for compressor in (SemanticClustering(0.2), Ward(0.2), Pooling1D(0.2)):
+            found = compressor.compress(state, SETTINGS)
+            for q in range(len(found)):
+                mean = state.embeddings[found.groups == q].mean(0)
+                torch.testing.assert_close(found.vectors[q], normalize(mean, dim=0))
+
+    def test_semantic_clustering_finds_clear_clusters(self):
+        centres = torch.eye(10)[:5].repeat_interleave(8, 0)
+        state = PageState(centres + 0.01 * torch.randn(40, 10), lambda z: z)
+        found = SemanticClustering(cap=5).compress(state, SETTINGS)
+        assert found.groups.view(5, 8).eq(found.groups.view(5, 8)[:, :1]).all()
+
+    def test_ward_equals_the_library_that_everyone_uses(self):
+        from sentence_transformers.multi_vector_encoder.modules.token_pooling import HierarchicalTokenPooling
+
+        for m in (5, 8, 20):
+            state = page()
+            theirs = HierarchicalTokenPooling(40 / m, num_protected_tokens=0).pool_one(state.embeddings)
+            ours = Ward(cap=m).compress(state, SETTINGS).vectors
+            assert len(theirs) == m
+            # Theirs come in the tree's order, ours in page order.
+            nearest = (ours @ theirs.T).argmax(1)
+            assert sorted(nearest.tolist()) == list(range(m))
+            torch.testing.assert_close(ours, theirs[nearest], atol=1e-5, rtol=0)
+
+
+class TestDocPruner:
+    def scores(self, count=64):
+        return [page(seed=i).signals[FromLastText(3)] for i in range(count)]
+
+    def test_calibration_meets_the_ratio_on_average(self):
+        for ratio in (0.5, 0.2, 0.05):
+            pruner = DocPruner(ratio).calibrate(self.scores())
+            kept = [len(pruner.compress(page(seed=i), SETTINGS)) for i in range(64)]
+            assert abs(sum(kept) / (64 * 40) - ratio) < 0.02
+            assert len(set(kept)) > 1 or ratio == 1
+
+    def test_threshold_is_the_quantile_of_z_scores(self):
+        pooled = torch.cat([(s - s.mean()) / s.std(correction=0) for s in self.scores()])
+        pruner = DocPruner(0.2).calibrate(self.scores())
+        assert pruner.threshold == pytest.approx(float(pooled.double().quantile(0.8)), abs=1e-6)
+
+    def test_never_empty(self):
+        found = DocPruner(threshold=99.0).compress(page(), SETTINGS)
+        assert found.anchors.tolist() == [int(page().signals[FromLastText(3)].argmax())]
+
+    def test_equal_scores(self):
+        state = page()
+        state.signals[FromLastText(3)] = torch.ones(40)
+        assert len(DocPruner(threshold=0.5).compress(state, SETTINGS)) == 1
+
+    def test_needs_calibration(self):
+        with pytest.raises(ValueError, match="no threshold yet"):
+            DocPruner(0.2).compress(page(), SETTINGS)
+        with pytest.raises(ValueError, match="held-out pages"):
+            DocPruner(0.2).calibrate([])
+        with pytest.raises(ValueError, match="needs a ratio"):
+            DocPruner()

@@ -1,0 +1,76 @@
+"""What the page reader is asked: name your word, be found by it, and know which words matter.
+
+Shapes: P patches of a batch, W distinct words, N patches of one page, H heads.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from anchorfold.focus import layer_score, propagate
+from anchorfold.fold import fold_onto, top_tokens
+
+TEMPERATURE = 0.06
+
+
+def reading_loss(vectors: Tensor, words: Tensor, pairs: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+    """Which word is this patch? Cross-entropy over all words given, and the share of right first answers.
+
+    Args:
+        vectors: `(P, 128)` unit vectors of patches.
+        words: `(W, 128)` unit vectors of candidate words.
+        pairs: `(k, 2)` patch and word numbers that belong together.
+        shares: `(k,)` how much of the patch the word claims; a patch's shares sum to 1.
+    """
+    asked, row = pairs[:, 0].unique(return_inverse=True)
+    target = torch.zeros(len(asked), len(words))
+    target.index_put_((row, pairs[:, 1]), shares, accumulate=True)
+    logits = vectors[asked] @ words.T / TEMPERATURE
+    loss = -(target * logits.log_softmax(-1)).sum(-1).mean()
+    right = logits.argmax(-1) == target.argmax(-1)
+    return loss, right.float().mean()
+
+
+def finding_loss(vectors: Tensor, words: Tensor, pairs: Tensor, shares: Tensor) -> Tensor:
+    """Where is this word? Its patches against all others of the batch, blank ones included."""
+    found, column = pairs[:, 1].unique(return_inverse=True)
+    belongs = torch.full((len(found), len(vectors)), float("-inf"))
+    belongs.index_put_((column, pairs[:, 0]), shares.clamp(min=1e-3).log())
+    logits = words[found] @ vectors.T / TEMPERATURE
+    # Patches that hold a little of the word are neither asked for nor held against it.
+    return (logits.logsumexp(-1) - (logits + belongs).logsumexp(-1)).mean()
+
+
+def layer_centrality(query: Tensor, key: Tensor, steps: int) -> Tensor:
+    """Differentiable centrality `(N,)` of one page in one layer: `query, key (H, N, d)` of its visual tokens."""
+    graph = (query @ key.transpose(1, 2) * query.shape[-1] ** -0.5).softmax(-1)
+    return layer_score(propagate(graph, steps))
+
+
+def centrality_loss(score: Tensor, importance: Tensor) -> Tensor:
+    """Cross-entropy between what matters `(N,)` (sums to 1) and where attention gathers `(N,)` (mean 1)."""
+    return -(importance * (score / len(score)).clamp(min=1e-9).log()).sum()
+
+
+def folded(hidden: Tensor, score: Tensor, ratio: float, projection: torch.nn.Linear) -> Tensor:
+    """`(m, 128)` the page after focus and fold, differentiable in hidden states and weights."""
+    vectors = F.normalize(projection(hidden), dim=-1)
+    m = max(1, int(ratio * len(hidden)))
+    return fold_onto(hidden, vectors, top_tokens(score.detach(), m), score, projection).vectors
+
+
+def word_page_loss(pages: list[Tensor], words: Tensor, present: Tensor, weights: Tensor) -> Tensor:
+    """Which page holds this word? For each word the pages that do against those that do not, on MaxSim.
+
+    Args:
+        pages: `(m_i, 128)` unit vectors of each page.
+        words: `(W, 128)` unit vectors.
+        present: `(W, pages)` whether the word is on the page.
+        weights: `(W, pages)` how much the word matters there.
+    """
+    scores = torch.stack([(words @ page.T).amax(1) for page in pages], 1)
+    logits = (scores - 0.45) / TEMPERATURE * 0.5
+    loss = F.binary_cross_entropy_with_logits(logits, present.float(), reduction="none")
+    return (loss * torch.where(present, weights, 0.15)).sum() / weights.sum().clamp(min=1e-6)

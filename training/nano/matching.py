@@ -1,0 +1,276 @@
+"""Stages 2 and 3: teach patches to print the vectors of their words, then whole pages to know what matters.
+
+    python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage words --steps 2000
+    python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage pages --steps 2000
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.data import DataLoader
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from anchorfold.nano.config import NanoConfig
+from anchorfold.nano.model import NanoModel, patch_positions
+from anchorfold.nano.query import WordIndex
+from training.nano import checkpoint, losses
+from training.nano.crops import Pieces, to_tensor
+from training.nano.labels import character_map, group_words, patch_words
+from training.nano.reading import name_loss
+
+BLANK_KEPT = 0.25  # share of blank patches that training keeps: they teach little and cost much
+EXTRA_WORDS = 3000
+
+
+@dataclass(frozen=True)
+class Stage:
+    """How one stage samples and weighs."""
+
+    height: int
+    width: int
+    batch: int
+    real: float
+    rate: float
+    frozen_stem: bool
+    page_loss: float
+    centrality: float
+    blank_kept: float
+
+
+STAGES = {
+    "words": Stage(384, 640, 4, 0.6, 1.2e-3, True, 0.0, 0.05, BLANK_KEPT),
+    "pages": Stage(1024, 768, 2, 0.9, 5e-4, False, 0.5, 0.15, 0.4),
+}
+
+
+@dataclass
+class Example:
+    """One piece with its labels: patches to keep, words and who owns them, importance `(N,)` of the kept patches."""
+
+    pixels: Tensor
+    kept: Tensor
+    words: list[str]
+    pairs: Tensor
+    shares: Tensor
+    importance: Tensor
+    characters: Tensor
+
+
+class WordPieces(Pieces):
+    """Pieces with word labels."""
+
+    def __init__(self, data: Path, fonts: Path, stage: Stage, weights: dict[str, float], seed: int) -> None:
+        super().__init__(data, fonts, stage.height, stage.width, stage.real, seed)
+        self.weights, self.stage = weights, stage
+
+    def sample(self, rng: random.Random) -> Example:
+        piece = self.piece(rng)
+        rows, columns = self.height // 16, self.width // 32
+        words = group_words(piece.symbols, piece.boxes)
+        pairs, shares = patch_words(words, rows, columns)
+        cells = piece.pixels.reshape(rows, 16, columns, 32).astype(np.int16)
+        ink = (cells.max((1, 3)) - cells.min((1, 3))).flatten() > 40
+        ink[pairs[:, 0]] = True
+        kept = np.flatnonzero(ink | (np.random.default_rng(rng.getrandbits(32)).random(len(ink)) < self.stage.blank_kept))
+        if not len(kept):
+            kept = np.arange(8)
+        place = np.full(rows * columns, -1)
+        place[kept] = np.arange(len(kept))
+        matters = importance(words.texts, words.boxes, pairs, shares, self.weights, rows * columns)[kept]
+        pairs[:, 0] = place[pairs[:, 0]]
+        return Example(
+            to_tensor(piece.pixels), torch.from_numpy(kept), words.texts, torch.from_numpy(pairs),
+            torch.from_numpy(shares), torch.from_numpy(matters),
+            torch.from_numpy(character_map(piece.symbols, piece.boxes, self.height, self.width)),
+        )  # fmt: skip
+
+
+def importance(
+    texts: list[str], boxes: np.ndarray, pairs: np.ndarray, shares: np.ndarray, weights: dict[str, float], patches: int
+) -> np.ndarray:
+    """`(patches,)` summing to 1: each distinct word gives its rarity, more if it is large, to the patch that shows it best."""
+    total = np.zeros(patches, np.float32)
+    if not len(pairs):
+        return total + 1 / patches
+    height = boxes[:, 3] - boxes[:, 1]
+    size = np.clip(height / max(np.median(height), 1e-3), 0.6, 2.5)
+    owner: dict[int, tuple[float, int]] = {}
+    for (patch, word), share in zip(pairs, shares, strict=True):
+        owner[word] = max(owner.get(word, (0.0, -1)), (float(share), int(patch)))
+    best: dict[str, tuple[float, int]] = {}
+    for word, (share, patch) in owner.items():
+        text = texts[word]
+        if len(text) < 2 and not text.isdigit():
+            continue
+        value = max(weights.get(text, 0.9) - 0.2, 0.0) * size[word] * share
+        total[patch] += 0.08 * value
+        if value > best.get(text, (0.0, -1))[0]:
+            best[text] = (value, patch)
+    for value, patch in best.values():
+        total[patch] += value
+    return total / total.sum() if total.sum() > 0 else total + 1 / patches
+
+
+def record_attention(module, query, key, value, attention_mask=None, **kwargs):  # type: ignore[no-untyped-def]
+    """Scaled-dot-product attention that leaves its queries and keys on the module."""
+    module.seen = (query, key)
+    return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+
+
+AttentionInterface.register("nano_record", record_attention)
+AttentionMaskInterface.register("nano_record", sdpa_mask)
+
+
+def load_start(data: Path) -> tuple[NanoModel, WordIndex, dict[str, float]]:
+    """A model with the stem of stage 1 and the tables of stage 0."""
+    config = NanoConfig(attn_implementation="nano_record")
+    torch.manual_seed(0)
+    model = NanoModel(config)
+    model.set_attn_implementation("nano_record")
+    tables = checkpoint.load(data / "tables.pt")
+    reading = checkpoint.load(data / "reading.pt")
+    assert tables is not None and reading is not None, "run stages 0 and 1 first"
+    words = tables["words"].split("\n")
+    model.words.weight.data.copy_(tables["model"]["words.weight"])
+    model.ngrams.weight.data.copy_(tables["model"]["ngrams.weight"])
+    model.word_weights.data.copy_(tables["weights"])
+    model.stem.reader.load_state_dict(reading["model"])
+    index = WordIndex(words, config.ngram_buckets)
+    return model, index, dict(zip(words, tables["weights"].tolist(), strict=True))
+
+
+def batch_loss(
+    model: NanoModel, index: WordIndex, weights: dict[str, float], stage: Stage, batch: list[Example], rng: random.Random
+) -> tuple[Tensor, dict[str, float]]:
+    rows, columns = stage.height // 16, stage.width // 32
+    grid = patch_positions(rows, columns)
+    pixels = torch.stack([e.pixels for e in batch])
+    patches = model.stem(pixels)
+    hidden = model.encode([p[e.kept] for p, e in zip(patches, batch, strict=True)], [grid[e.kept] for e in batch])
+    hidden = hidden[:, model.config.registers :]
+    vectors = [F.normalize(model.projection(h[: len(e.kept)]), dim=-1) for h, e in zip(hidden, batch, strict=True)]
+    texts = list(dict.fromkeys(w for e in batch for w in e.words))
+    number = {w: i for i, w in enumerate(texts)}
+    extra = [w for w in rng.sample(index.words, EXTRA_WORDS) if w not in number]
+    with torch.no_grad():
+        candidates = model.embed_words(*index.lookup(texts + extra))
+    pairs, shares, start = [], [], 0
+    for e in batch:
+        local = torch.tensor([number[w] for w in e.words], dtype=torch.long)
+        if len(e.pairs):
+            pairs.append(torch.stack((e.pairs[:, 0] + start, local[e.pairs[:, 1]]), 1))
+            shares.append(e.shares)
+        start += len(e.kept)
+    pair, share = torch.cat(pairs), torch.cat(shares)
+    everything = torch.cat(vectors)
+    read, right = losses.reading_loss(everything, candidates, pair, share)
+    find = losses.finding_loss(everything, candidates[: len(texts)], pair, share)
+    loss = read + 0.5 * find
+    report = {"read": read.item(), "right": right.item(), "find": find.item()}
+    layer = model.layers[rng.randrange(1, len(model.layers))].self_attn
+    query, key = (x[:, :, model.config.registers :] for x in layer.seen)
+    scores = [losses.layer_centrality(query[b, :, : len(e.kept)], key[b, :, : len(e.kept)], 6) for b, e in enumerate(batch)]
+    central = torch.stack([losses.centrality_loss(s, e.importance) for s, e in zip(scores, batch, strict=True)]).mean()
+    loss = loss + stage.centrality * central
+    report["central"] = central.item()
+    if stage.page_loss:
+        ratio = rng.choice([0.05, 0.1, 0.2])
+        # Blank patches are thinned out while training: keep the number of vectors, not the share.
+        pages = [
+            losses.folded(h[: len(e.kept)], s, min(1.0, ratio * rows * columns / len(e.kept)), model.projection)
+            for h, s, e in zip(hidden, scores, batch, strict=True)
+        ]
+        sets = [set(e.words) for e in batch]
+        present = torch.tensor([[w in s for s in sets] for w in texts])
+        value = torch.tensor([[max(weights.get(w, 0.9) - 0.2, 0.0)] for w in texts]).expand(-1, len(batch))
+        page = losses.word_page_loss(pages, candidates[: len(texts)], present, value)
+        loss = loss + stage.page_loss * page
+        report["page"] = page.item()
+    if not stage.frozen_stem:
+        _, logits = model.stem.reader(pixels)
+        character, _, _ = name_loss(logits, torch.stack([e.characters for e in batch]))
+        loss = loss + 0.1 * character
+        report["character"] = character.item()
+    return loss, report
+
+
+def train(data: Path, fonts: Path, name: str, steps: int, seed: int, every: int = 25) -> list[dict[str, float]]:
+    """Train or resume a stage; returns its curve."""
+    stage = STAGES[name]
+    model, index, weights = load_start(data)
+    path = data / f"{name}.pt"
+    state = checkpoint.load(path)
+    if state is None and name == "pages":
+        before = checkpoint.load(data / "words.pt")
+        assert before is not None, "run the stage called words first"
+        model.load_state_dict(before["model"])
+    for parameter in (*model.words.parameters(), *model.ngrams.parameters()):
+        parameter.requires_grad_(False)
+    if stage.frozen_stem:
+        model.stem.reader.requires_grad_(False)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimiser = torch.optim.AdamW(trained, stage.rate, weight_decay=0.02, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, stage.rate, steps, pct_start=0.06)
+    step, curve = 0, []
+    if state is not None:
+        model.load_state_dict(state["model"])
+        optimiser.load_state_dict(state["optimiser"])
+        schedule.load_state_dict(state["schedule"])
+        step, curve = state["step"], state["curve"]
+    model.train()
+    model.stem.reader.eval()  # batch statistics stay those of stage 1
+    rng = random.Random(f"{seed}/{step}")
+    source = WordPieces(data, fonts, stage, weights, seed + 1000 * step + 7)
+    loader = DataLoader(source, stage.batch, num_workers=1, prefetch_factor=6, collate_fn=list)
+    reports: list[dict[str, float]] = []
+    began = time.time()
+    for batch in loader:
+        if step >= steps:
+            break
+        batch = [e for e in batch if len(e.pairs)]
+        if not batch:
+            continue
+        loss, report = batch_loss(model, index, weights, stage, batch, rng)
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimiser.step()
+        schedule.step()
+        step += 1
+        reports.append({"loss": loss.item(), **report})
+        if step % every == 0:
+            mean = {k: float(np.mean([r[k] for r in reports])) for k in reports[0]}
+            curve.append({"step": step, **mean})
+            print(f"step {step}  " + "  ".join(f"{k} {v:.3f}" for k, v in mean.items())
+                  + f"  {(time.time() - began) / every:.2f} s/step", flush=True)  # fmt: skip
+            reports, began = [], time.time()
+        if step % 100 == 0 or step == steps:
+            checkpoint.save(path, model=model.state_dict(), optimiser=optimiser.state_dict(),
+                            schedule=schedule.state_dict(), step=step, curve=curve)  # fmt: skip
+    return curve
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("fonts", type=Path)
+    parser.add_argument("--stage", choices=sorted(STAGES), required=True)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    train(arguments.data, arguments.fonts, arguments.stage, arguments.steps, arguments.seed)
+
+
+if __name__ == "__main__":
+    main()
