@@ -11,7 +11,8 @@ from anchorfold.budget import vector_budget
 
 
 @pytest.mark.parametrize(
-    ("n", "ratio", "m"), [(100, 0.07, 7), (1024, 0.1, 103), (10, 0.2, 2), (1, 0.05, 1), (0, 0.5, 0), (7, 1, 7), (7, 1.0, 7)]
+    ("n", "ratio", "m"),
+    [(100, 0.07, 7), (1024, 0.1, 103), (10, 0.2, 2), (1, 0.05, 1), (0, 0.5, 0), (7, 1, 7), (7, 1.0, 7)],
 )
 def test_ratio(n, ratio, m):
     assert vector_budget(n, ratio=ratio) == m

@@ -172,12 +172,14 @@ class TestManners:
         strangers = [torch.nn.Identity() for _ in range(2)]
         for stranger in strangers:
             stranger.config = model.attention_layers[0].config
-        with (
-            pytest.raises(RuntimeError, match="AttentionInterface"),
-            AttentionTap(model.model, strangers, [Propagated(1)]) as listening,
-        ):
-            listening.look_at(batch.visual, batch.attention_mask)
-            model._hidden(batch.inputs)
+
+        def listen():
+            with AttentionTap(model.model, strangers, [Propagated(1)]) as listening:
+                listening.look_at(batch.visual, batch.attention_mask)
+                model._hidden(batch.inputs)
+
+        with pytest.raises(RuntimeError, match="AttentionInterface"):
+            listen()
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_finds_the_language_layers_by_watching(self, models, images, kind):

@@ -32,7 +32,7 @@ def visual_graph(attention: Tensor, visual: Tensor | Sequence[int]) -> Tensor:
             raise ValueError(f"the visual mask has {visual.numel()} entries for {attention.shape[1]} tokens.")
         visual = visual.nonzero().flatten()
     visual = visual.long()
-    if visual.numel() and not (0 <= int(visual.min()) and int(visual.max()) < attention.shape[1]):
+    if visual.numel() and not (int(visual.min()) >= 0 and int(visual.max()) < attention.shape[1]):
         raise ValueError(f"visual positions must lie between 0 and {attention.shape[1] - 1}.")
     graph = widen(attention.index_select(1, visual).index_select(2, visual))
     mass = graph.sum(-1, keepdim=True)

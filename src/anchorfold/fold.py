@@ -58,7 +58,9 @@ def group_weights(alpha: Tensor, groups: Tensor, m: int) -> Tensor:
     """`(N,)` each token's share of its group's centrality; a group without any centrality is shared evenly."""
     total = alpha.new_zeros(m).index_add_(0, groups, alpha)
     size = alpha.new_zeros(m).index_add_(0, groups, torch.ones_like(alpha))
-    return torch.where(total[groups] > 0, alpha / total[groups].clamp(min=torch.finfo(alpha.dtype).tiny), 1 / size[groups])
+    return torch.where(
+        total[groups] > 0, alpha / total[groups].clamp(min=torch.finfo(alpha.dtype).tiny), 1 / size[groups]
+    )
 
 
 def combine(hidden: Tensor, weights: Tensor, groups: Tensor, m: int) -> Tensor:
@@ -102,7 +104,7 @@ def fold(hidden: Tensor, alpha: Tensor, m: int, project: Projection | None = Non
 
 
 def fold_onto(hidden: Tensor, embeddings: Tensor, anchors: Tensor, alpha: Tensor, project: Projection) -> Folded:
-    """Fold a page onto given anchors `(m,)` with given weights `alpha (N,)`; `embeddings (N, d_r)` are its full index."""
+    """Fold a page onto given anchors `(m,)` with weights `alpha (N,)`; `embeddings (N, d_r)` are its full index."""
     groups = nearest_anchor(embeddings, anchors)
     weights = group_weights(alpha, groups, len(anchors))
     vectors = unit(project(combine(hidden, weights, groups, len(anchors))))

@@ -42,7 +42,7 @@ class PatchGrid:
 
     @classmethod
     def tiled(cls, across: int, down: int, rows: int, columns: int, thumbnail: bool) -> PatchGrid:
-        """`across x down` equal tiles in reading order, each of `rows x columns` patches; perhaps the whole page last."""
+        """`across x down` equal tiles in reading order of `rows x columns` patches; perhaps the whole page last."""
         tiles = [
             Tile(rows, columns, x / across, y / down, (x + 1) / across, (y + 1) / down)
             for y in range(down)

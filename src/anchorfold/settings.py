@@ -61,7 +61,7 @@ def settings_for(family: str, layers: int, folder: Path | None = None) -> Settin
         f"nobody has calibrated this {family} backbone of {layers} layers: AnchorFold takes the window "
         f"{found.window[0]}-{found.window[1]} (70-90 % of depth). Run `anchorfold calibrate` to find its own.",
         UncalibratedWarning,
-        stacklevel=3,
+        stacklevel=4,  # the caller of anchorfold.load
     )
     return found
 

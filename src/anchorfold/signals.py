@@ -65,7 +65,11 @@ ROW_BLOCK_BYTES = 64 * 2**20
 def _rows(logits: Tensor) -> Tensor:
     """Softmax rows; a row that may see nothing becomes uniform."""
     weights = logits.softmax(-1)
-    return torch.where(weights.isnan(), 1.0 / logits.shape[-1], weights) if bool(weights[..., 0].isnan().any()) else weights
+    return (
+        torch.where(weights.isnan(), 1.0 / logits.shape[-1], weights)
+        if bool(weights[..., 0].isnan().any())
+        else weights
+    )
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ class Propagated:
 
 @dataclass(frozen=True)
 class InDegree:
-    """Raw attention `(N,)` that a token receives from all visual tokens: columns of the full softmax, mean over heads."""
+    """Attention `(N,)` that a token receives from the visual tokens: columns of the full softmax, mean over heads."""
 
     layer: int
 

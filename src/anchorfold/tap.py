@@ -129,7 +129,9 @@ class AttentionTap:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._restore()
         missed = set(self.wanted) - self._seen
         if kind is None and self._visual is not None and missed:
@@ -211,4 +213,3 @@ def _allowed(mask: Tensor | None, b: int, valid: Tensor, causal: bool) -> Tensor
         page = page.index_select(-2, valid)
     free = page.all() if page.dtype == torch.bool else (page == 0).all()
     return None if bool(free) else page.expand(-1, len(valid), -1)
-

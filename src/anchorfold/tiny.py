@@ -14,9 +14,37 @@ from typing import Any
 
 import torch
 
-WORDS = "question query describe the image net revenue by region user page table report a b c d e 1 2 3".split()
+WORDS = [
+    "question",
+    "query",
+    "describe",
+    "the",
+    "image",
+    "net",
+    "revenue",
+    "by",
+    "region",
+    "user",
+    "page",
+    "table",
+    "report",
+    "a",
+    "b",
+    "c",
+    "d",
+    "e",
+    "1",
+    "2",
+    "3",
+]
 TEXT = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 6, "num_attention_heads": 4}
-VISION = {"hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "patch_size": 14}
+VISION = {
+    "hidden_size": 24,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "patch_size": 14,
+}
 
 
 def make_tokenizer(special: list[str], **roles: str) -> Any:
@@ -37,7 +65,9 @@ def make_colpali(folder: Path) -> None:
     from transformers import ColPaliConfig, ColPaliForRetrieval, ColPaliProcessor
     from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
-    tokenizer = make_tokenizer(["<pad>", "<bos>", "<eos>", "<image>"], pad_token="<pad>", bos_token="<bos>", eos_token="<eos>")
+    tokenizer = make_tokenizer(
+        ["<pad>", "<bos>", "<eos>", "<image>"], pad_token="<pad>", bos_token="<bos>", eos_token="<eos>"
+    )
     tokenizer.image_token, tokenizer.image_token_id = "<image>", tokenizer.convert_tokens_to_ids("<image>")
     images = SiglipImageProcessorPil(size={"height": 56, "width": 56})
     images.image_seq_length = 16
@@ -117,8 +147,17 @@ def make_colmodernvbert(folder: Path) -> None:
     from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 
     marks = [f"<row_{i}_col_{j}>" for i in range(1, 7) for j in range(1, 7)]
-    special = ["<|padding|>", "<|begin_of_text|>", "<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>"]
-    tokenizer = make_tokenizer([*special, *marks, "[CLS]", "[SEP]"], pad_token="<|padding|>", bos_token="<|begin_of_text|>")
+    special = [
+        "<|padding|>",
+        "<|begin_of_text|>",
+        "<fake_token_around_image>",
+        "<image>",
+        "<end_of_utterance>",
+        "<global-img>",
+    ]
+    tokenizer = make_tokenizer(
+        [*special, *marks, "[CLS]", "[SEP]"], pad_token="<|padding|>", bos_token="<|begin_of_text|>"
+    )
     images = Idefics3ImageProcessorPil(size={"longest_edge": 112}, max_image_size={"longest_edge": 56})
     processor = ColModernVBertProcessor(images, tokenizer, image_seq_len=4)
     text = {

@@ -31,7 +31,11 @@ def text_encoder(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("bert")
     tokenizer = make_tokenizer(
-        ["[PAD]", "[CLS]", "[SEP]", "[MASK]"], pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]"
+        ["[PAD]", "[CLS]", "[SEP]", "[MASK]"],
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
     )
     torch.manual_seed(0)
     config = BertConfig(

@@ -38,9 +38,7 @@ def group_words(symbols: str, boxes: np.ndarray) -> Words:
                 texts.append(symbols[start:end])
                 spans.append((start, end))
             start = int(end)
-    merged = [
-        (boxes[a:b, 0].min(), boxes[a:b, 1].min(), boxes[a:b, 2].max(), boxes[a:b, 3].max()) for a, b in spans
-    ]
+    merged = [(boxes[a:b, 0].min(), boxes[a:b, 1].min(), boxes[a:b, 2].max(), boxes[a:b, 3].max()) for a, b in spans]
     return Words(texts, np.array(merged, np.float32).reshape(-1, 4))
 
 
@@ -65,14 +63,14 @@ def patch_words(words: Words, rows: int, columns: int, ph: int = 16, pw: int = 3
     stands for its two largest claims if they are worth reading.
     """
     claims: dict[int, list[tuple[float, int]]] = {}
-    for number, (left, top, right, bottom) in enumerate(words.boxes):
-        band = 0.2 * (bottom - top)
-        top, bottom = top + band, bottom - band
+    for number, (left, high, right, low) in enumerate(words.boxes):
+        band = 0.2 * (low - high)
+        top, bottom = high + band, low - band
         area = max((right - left) * (bottom - top), 1e-3)
         for r in range(max(int(top // ph), 0), min(int(bottom // ph) + 1, rows)):
-            high = min(bottom, (r + 1) * ph) - max(top, r * ph)
+            tall = min(bottom, (r + 1) * ph) - max(top, r * ph)
             for c in range(max(int(left // pw), 0), min(int(right // pw) + 1, columns)):
-                covered = high * (min(right, (c + 1) * pw) - max(left, c * pw))
+                covered = tall * (min(right, (c + 1) * pw) - max(left, c * pw))
                 if covered > 0.08 * ph * pw or covered > 0.45 * area:
                     claims.setdefault(r * columns + c, []).append((covered, number))
     pairs, shares = [], []

@@ -1,7 +1,7 @@
 """Stages 2 and 3: teach patches to print the vectors of their words, then whole pages to know what matters.
 
-    python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage words --steps 2000
-    python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage pages --steps 2000
+python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage words --steps 2000
+python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage pages --steps 2000
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class WordPieces(Pieces):
         cells = piece.pixels.reshape(rows, 16, columns, 32).astype(np.int16)
         ink = (cells.max((1, 3)) - cells.min((1, 3))).flatten() > 40
         ink[pairs[:, 0]] = True
-        kept = np.flatnonzero(ink | (np.random.default_rng(rng.getrandbits(32)).random(len(ink)) < self.stage.blank_kept))
+        kept = np.flatnonzero(
+            ink | (np.random.default_rng(rng.getrandbits(32)).random(len(ink)) < self.stage.blank_kept)
+        )
         if not len(kept):
             kept = np.arange(8)
         place = np.full(rows * columns, -1)
@@ -99,7 +101,7 @@ class WordPieces(Pieces):
 def importance(
     texts: list[str], boxes: np.ndarray, pairs: np.ndarray, shares: np.ndarray, weights: dict[str, float], patches: int
 ) -> np.ndarray:
-    """`(patches,)` summing to 1: each distinct word gives its rarity, more if it is large, to the patch that shows it best."""
+    """`(patches,)` summing to 1: each distinct word gives its rarity, more if big, to the patch that shows it best."""
     total = np.zeros(patches, np.float32)
     if not len(pairs):
         return total + 1 / patches
@@ -140,7 +142,8 @@ def load_start(data: Path) -> tuple[NanoModel, WordIndex, dict[str, float]]:
     model.set_attn_implementation("nano_record")
     tables = checkpoint.load(data / "tables.pt")
     reading = checkpoint.load(data / "reading.pt")
-    assert tables is not None and reading is not None, "run stages 0 and 1 first"
+    assert tables is not None, "run stage 0 first"
+    assert reading is not None, "run stage 1 first"
     words = tables["words"].split("\n")
     model.words.weight.data.copy_(tables["model"]["words.weight"])
     model.ngrams.weight.data.copy_(tables["model"]["ngrams.weight"])
@@ -151,7 +154,12 @@ def load_start(data: Path) -> tuple[NanoModel, WordIndex, dict[str, float]]:
 
 
 def batch_loss(
-    model: NanoModel, index: WordIndex, weights: dict[str, float], stage: Stage, batch: list[Example], rng: random.Random
+    model: NanoModel,
+    index: WordIndex,
+    weights: dict[str, float],
+    stage: Stage,
+    batch: list[Example],
+    rng: random.Random,
 ) -> tuple[Tensor, dict[str, float]]:
     rows, columns = stage.height // 16, stage.width // 32
     grid = patch_positions(rows, columns)
@@ -180,7 +188,9 @@ def batch_loss(
     report = {"read": read.item(), "right": right.item(), "find": find.item()}
     layer = model.layers[rng.randrange(1, len(model.layers))].self_attn
     query, key = (x[:, :, model.config.registers :] for x in layer.seen)
-    scores = [losses.layer_centrality(query[b, :, : len(e.kept)], key[b, :, : len(e.kept)], 6) for b, e in enumerate(batch)]
+    scores = [
+        losses.layer_centrality(query[b, :, : len(e.kept)], key[b, :, : len(e.kept)], 6) for b, e in enumerate(batch)
+    ]
     central = torch.stack([losses.centrality_loss(s, e.importance) for s, e in zip(scores, batch, strict=True)]).mean()
     loss = loss + stage.centrality * central
     report["central"] = central.item()
@@ -235,10 +245,10 @@ def train(data: Path, fonts: Path, name: str, steps: int, seed: int, every: int 
     loader = DataLoader(source, stage.batch, num_workers=1, prefetch_factor=6, collate_fn=list)
     reports: list[dict[str, float]] = []
     began = time.time()
-    for batch in loader:
+    for drawn in loader:
         if step >= steps:
             break
-        batch = [e for e in batch if len(e.pairs)]
+        batch = [e for e in drawn if len(e.pairs)]
         if not batch:
             continue
         loss, report = batch_loss(model, index, weights, stage, batch, rng)

@@ -1,6 +1,6 @@
 """Stage 1: teach the stem to name the characters under its cells.
 
-    python -m training.nano.reading DATA_FOLDER FONT_FOLDER --steps 6000
+python -m training.nano.reading DATA_FOLDER FONT_FOLDER --steps 6000
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def name_loss(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return F.cross_entropy(logits, labels, weight, ignore_index=IGNORE), right.sum(), printed.sum()
 
 
-def train(data: Path, fonts: Path, steps: int, batch: int, rate: float, seed: int, every: int = 50) -> list[dict[str, float]]:
+def train(
+    data: Path, fonts: Path, steps: int, batch: int, rate: float, seed: int, every: int = 50, real: float = 0.4
+) -> list[dict[str, float]]:
     """Train or resume; returns the curve: step, loss and share of printed cells read right."""
     torch.manual_seed(seed)
     reader = Reader(NanoConfig())
@@ -61,7 +63,9 @@ def train(data: Path, fonts: Path, steps: int, batch: int, rate: float, seed: in
         optimiser.load_state_dict(state["optimiser"])
         schedule.load_state_dict(state["schedule"])
         step, curve = state["step"], state["curve"]
-    loader = DataLoader(Characters(data, fonts, HEIGHT, WIDTH, 0.4, seed + step), batch, num_workers=1, prefetch_factor=4)
+    loader = DataLoader(
+        Characters(data, fonts, HEIGHT, WIDTH, real, seed + step), batch, num_workers=1, prefetch_factor=4
+    )
     losses, right, printed, began = [], 0, 0, time.time()
     for pixels, full, half in loader:
         if step >= steps:

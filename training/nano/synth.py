@@ -14,9 +14,10 @@ from anchorfold.nano.text import CHARACTERS, LETTERS, fold_character
 
 DECORATIVE = ("aenigma", "larabie", "dseg", "f500", "junction", "bwht", "cabinsketch", "creep", "engadget", "spleen")
 ORDINARY = (
-    "liberation", "urw-base35", "dejavu", "cmu", "lmodern", "crosextra", "roboto", "open-sans", "lato", "noto", "freefont",
-    "linuxlibertine", "ebgaramond", "croscore", "texgyre", "gyre", "stix", "cantarell", "inconsolata", "firacode", "hack",
-    "clear-sans", "go", "b612", "league", "comfortaa", "junicode", "gentium", "sil", "charis", "adf", "arkpandora",
+    "liberation", "urw-base35", "dejavu", "cmu", "lmodern", "crosextra", "roboto", "open-sans", "lato", "noto",
+    "freefont", "linuxlibertine", "ebgaramond", "croscore", "texgyre", "gyre", "stix", "cantarell", "inconsolata",
+    "firacode", "hack", "clear-sans", "go", "b612", "league", "comfortaa", "junicode", "gentium", "sil", "charis",
+    "adf", "arkpandora",
 )  # fmt: skip
 
 
@@ -63,7 +64,8 @@ def choose_font(rng: random.Random, fonts: tuple[str, ...]) -> str:
 
 @functools.lru_cache(512)
 def load_font(path: str, size: int) -> ImageFont.FreeTypeFont:
-    return ImageFont.truetype(path, size)
+    """A font at a size; the empty path is Pillow's own font."""
+    return ImageFont.truetype(path, size) if path else ImageFont.load_default(size)  # type: ignore[return-value]
 
 
 def random_word(rng: random.Random, vocabulary: list[str]) -> str:
@@ -89,12 +91,12 @@ def random_word(rng: random.Random, vocabulary: list[str]) -> str:
 
 
 def draw_block(
-    draw: ImageDraw.ImageDraw, rng: random.Random, fonts: tuple[str, ...], vocabulary: list[str], area: tuple[int, int, int, int],
-    ink: int, symbols: list[str], boxes: list[tuple[float, float, float, float]],
+    draw: ImageDraw.ImageDraw, rng: random.Random, fonts: tuple[str, ...], vocabulary: list[str],
+    area: tuple[int, int, int, int], ink: int, symbols: list[str], boxes: list[tuple[float, float, float, float]],
 ) -> None:  # fmt: skip
     """Fill an area with lines of one font and size; note each character and its box."""
     left, top, right, bottom = area
-    size = int(round(min(8 * 2 ** rng.expovariate(1 / 0.75), 60)))
+    size = round(min(8 * 2 ** rng.expovariate(1 / 0.75), 60))
     font = load_font(choose_font(rng, fonts), size)
     ascent, descent = font.getmetrics()
     ascent, descent = min(ascent, 1.1 * size), min(descent, 0.35 * size)

@@ -98,7 +98,9 @@ def train(data: Path, teacher: Path, steps: int, seed: int = 0) -> None:
         schedule.step()
         if (step + 1) % 200 == 0:
             print(f"step {step + 1}  loss {loss.item():.4f}", flush=True)
-    checkpoint.save(data / "tables.pt", model=tables.state_dict(), weights=torch.tensor(weights), words="\n".join(words))
+    checkpoint.save(
+        data / "tables.pt", model=tables.state_dict(), weights=torch.tensor(weights), words="\n".join(words)
+    )
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ class Retriever(ABC):
 
     family: ClassVar[str]
 
-    def __init__(self, model: nn.Module, settings: Settings, name: str) -> None:
+    def __init__(self, model: Any, settings: Settings, name: str) -> None:
         self.model = model.eval()
         self.settings = settings
         self.name = name
@@ -58,7 +58,7 @@ class Retriever(ABC):
 
     @property
     @abstractmethod
-    def projection(self) -> nn.Module | None:
+    def projection(self) -> Any:
         """The retrieval projection; None if hidden states are in retrieval space already."""
 
     @abstractmethod
@@ -109,9 +109,7 @@ class Retriever(ABC):
         signals = compressor.signals(self.settings)
         if signals:
             self.warn_if_causal()
-        return [
-            self.compress(state, compressor) for state in self.page_states(images, signals, batch_size=batch_size)
-        ]
+        return [self.compress(state, compressor) for state in self.page_states(images, signals, batch_size=batch_size)]
 
     @torch.no_grad()
     def compress(self, state: PageState, compressor: Compressor) -> EncodedPage:

@@ -29,7 +29,9 @@ class ColQwen25Model(Qwen2_5_VLModel):
 
     def __init__(self, config: Qwen2_5_VLConfig) -> None:
         super().__init__(config)
-        self.custom_text_proj = nn.Linear(config.text_config.hidden_size, getattr(config, "embedding_dim", EMBEDDING_DIM))
+        self.custom_text_proj = nn.Linear(
+            config.text_config.hidden_size, getattr(config, "embedding_dim", EMBEDDING_DIM)
+        )
         self.post_init()
 
     def forward(self, **inputs: Any) -> Tensor:
@@ -50,7 +52,9 @@ class ColQwen25(Retriever):
 
     family = "colqwen2.5"
 
-    def __init__(self, model: ColQwen25Model, tokenizer: Any, image_processor: Any, settings: Settings, name: str) -> None:
+    def __init__(
+        self, model: ColQwen25Model, tokenizer: Any, image_processor: Any, settings: Settings, name: str
+    ) -> None:
         super().__init__(model, settings, name)
         self.tokenizer = tokenizer
         self.image_processor = image_processor
@@ -62,7 +66,7 @@ class ColQwen25(Retriever):
         return [layer.self_attn for layer in self.model.language_model.layers]
 
     @property
-    def projection(self) -> nn.Module:
+    def projection(self) -> Any:
         """`custom_text_proj`."""
         return self.model.custom_text_proj
 

@@ -10,9 +10,13 @@ import torch
 
 from anchorfold.backbones.base import Retriever, submodule
 from anchorfold.backbones.colqwen25 import MAX_VISUAL_TOKENS, ColQwen25, ColQwen25Model, add_adapter
+from anchorfold.backbones.nano import WEIGHTS, Nano
 from anchorfold.backbones.nemotron import NemotronColEmbed
 from anchorfold.backbones.retrieval_heads import ColModernVBert, ColPali, ColQwen2, RetrievalHead
+from anchorfold.nano.config import NanoConfig
 from anchorfold.settings import settings_for
+
+DEFAULT_MODEL = "nano"
 
 _HEADS: dict[str, tuple[type[RetrievalHead], str, str]] = {
     "colpali": (ColPali, "ColPaliForRetrieval", "ColPaliProcessor"),
@@ -34,7 +38,7 @@ def load(
     """A retriever from a model hub name, a local folder, or a sentence-transformers `MultiVectorEncoder`.
 
     Args:
-        model: such as "vidore/colpali-v1.3-hf", "./my-checkpoint", or an encoder object.
+        model: "nano" (it ships with this package), "vidore/colpali-v1.3-hf", "./my-checkpoint", or an encoder object.
         device: "cuda", "mps", "cpu"; the best one there is if None.
         dtype: bfloat16 on CUDA and float32 elsewhere if None.
         trust_remote_code: allow a checkpoint to run its own Python code (Nemotron needs it).
@@ -49,12 +53,16 @@ def load(
 
         return MultiVectorRetriever(model, type(model).__name__)
     name = str(model)
+    if name == DEFAULT_MODEL:
+        return Nano.load(WEIGHTS, name, device, dtype)
     folder = Path(name) if Path(name).is_dir() else None
     config = read_config(name, folder, revision)
     kind = config.get("model_type", "")
     options = {"revision": revision, "dtype": dtype}
     if "peft_type" in config:
         return _with_adapters(name, folder, config, device, options, bidirectional, merge_adapters)
+    if kind == NanoConfig.model_type and folder is not None:
+        return Nano.load(folder, name, device, dtype)
     if kind in _HEADS:
         return _head(kind, name, folder, device, options)
     if kind == "qwen2_5_vl":
@@ -117,7 +125,15 @@ def _colqwen25(
 ) -> ColQwen25:
     from transformers import AutoImageProcessor, AutoTokenizer
 
-    model = _pretrained(ColQwen25Model, name, options, key_mapping={r"^model\.(?=visual|language_model)": "", r"^model\.(?=layers|norm|embed_tokens)": "language_model."})
+    model = _pretrained(
+        ColQwen25Model,
+        name,
+        options,
+        key_mapping={
+            r"^model\.(?=visual|language_model)": "",
+            r"^model\.(?=layers|norm|embed_tokens)": "language_model.",
+        },
+    )
     causal = getattr(model.config.text_config, "is_causal", True)
     if bidirectional or (bidirectional is None and not causal):
         model.remove_causal_mask()
@@ -181,7 +197,9 @@ def _multivector(name: str, device: torch.device, dtype: torch.dtype, revision: 
 
 def _is_nemotron(config: dict[str, Any]) -> bool:
     names = [config.get("model_type", ""), *config.get("architectures", [])]
-    return "img_context_token_id" in config or any("nemotron" in n.lower() or "nemoretriever" in n.lower() for n in names)
+    return "img_context_token_id" in config or any(
+        "nemotron" in n.lower() or "nemoretriever" in n.lower() for n in names
+    )
 
 
 def _pretrained(cls: Any, name: str, options: dict[str, Any], **more: Any) -> Any:

@@ -18,7 +18,12 @@ from anchorfold.settings import settings_for
 from anchorfold.tap import AttentionTap, find_attention
 
 _ATTACHED = "_anchorfold_attached"
-_FAMILIES = {"colpali": "colpali", "colqwen2": "colqwen2", "colmodernvbert": "colmodernvbert", "qwen2_5_vl": "colqwen2.5"}
+_FAMILIES = {
+    "colpali": "colpali",
+    "colqwen2": "colqwen2",
+    "colmodernvbert": "colmodernvbert",
+    "qwen2_5_vl": "colqwen2.5",
+}
 
 
 class MultiVectorRetriever(Retriever):
@@ -43,7 +48,7 @@ class MultiVectorRetriever(Retriever):
         return self._layers
 
     @property
-    def projection(self) -> nn.Module | None:
+    def projection(self) -> Any:
         """The model's own projection layer, if it has one inside."""
         return getattr(_inner(self.encoder), "embedding_proj_layer", None)
 
@@ -60,7 +65,9 @@ class MultiVectorRetriever(Retriever):
         """The encoder's own document features."""
         features = self._features(images, "document")
         visual = self.visual_tokens(features)
-        return PageBatch(features, visual, features.get("attention_mask"), [self._grid(features, b) for b in range(len(images))])
+        return PageBatch(
+            features, visual, features.get("attention_mask"), [self._grid(features, b) for b in range(len(images))]
+        )
 
     def prepare_queries(self, texts: Sequence[str]) -> tuple[dict[str, Any], Tensor]:
         """The encoder's own query features."""
@@ -150,7 +157,9 @@ def attach(encoder: Any, compressor: Compressor) -> Any:
         raise TypeError(f"attach needs a sentence-transformers MultiVectorEncoder, got {type(encoder).__name__}.")
     if hasattr(encoder, _ATTACHED):
         raise ValueError("a compressor is attached to this encoder already: detach(encoder) first.")
-    retriever = MultiVectorRetriever(encoder, str(getattr(_inner(encoder), "name_or_path", "") or type(encoder).__name__))
+    retriever = MultiVectorRetriever(
+        encoder, str(getattr(_inner(encoder), "name_or_path", "") or type(encoder).__name__)
+    )
     signals = list(compressor.signals(retriever.settings))
     if signals:
         retriever.warn_if_causal()

@@ -37,7 +37,7 @@ class NemotronColEmbed(Retriever):
                 raise ValueError(f"{name} is no ColEmbed model: its remote code has no {method}().")
 
     @property
-    def language_model(self) -> nn.Module:
+    def language_model(self) -> Any:
         """The Llama inside."""
         return self.model.language_model
 
@@ -48,13 +48,13 @@ class NemotronColEmbed(Retriever):
         return [layer.self_attn for layer in inner.layers]
 
     @property
-    def projection(self) -> None:
+    def projection(self) -> Any:
         """Hidden states are in retrieval space."""
         return None
 
     def _batch_states(self, images: list[Image.Image], signals: list[Signal]) -> Iterator[PageState]:
         with AttentionTap(self.model, self.attention_layers, signals) as tap, self._listen() as heard:
-            heard["before"] = lambda visual, mask: tap.look_at(visual, mask)
+            heard["before"] = tap.look_at
             self.model.forward_images(images, batch_size=len(images))
         for image, z, visual, found in zip(images, heard["hidden"], heard["visual"], tap.pages, strict=True):
             yield PageState(z[visual], self.project, found, self.grid(image, int(visual.sum())))

@@ -35,7 +35,7 @@ class RetrievalHead(Retriever):
         return [getattr(layer, self.attention_name) for layer in submodule(self.model, self.layers_path)]
 
     @property
-    def projection(self) -> nn.Module:
+    def projection(self) -> Any:
         """`embedding_proj_layer`."""
         return submodule(self.model, "embedding_proj_layer")
 

@@ -1,0 +1,1 @@
+"""nano: the embedded backbone, a small visual retriever that ships inside the package."""

@@ -30,7 +30,7 @@ def patch_positions(rows: int, columns: int, device: torch.device | None = None)
 
 
 def rotary(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
-    """Cosine and sine `(T, head_dim)` of a rotary embedding whose first half turns with the row, the rest with the column."""
+    """Cosine and sine `(T, head_dim)` of a rotary embedding: half of it turns with the row, half with the column."""
     quarter = head_dim // 4
     frequency = theta ** (-torch.arange(quarter, device=positions.device, dtype=torch.float32) / quarter)
     angles = (positions.float()[:, :, None] * frequency).flatten(1)
@@ -39,6 +39,7 @@ def rotary(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tens
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn queries or keys by their positions."""
     first, second = x.chunk(2, -1)
     return x * cos + torch.cat((-second, first), -1) * sin
 
@@ -46,6 +47,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def eager_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float, **_: object
 ) -> tuple[Tensor, Tensor]:
+    """The textbook attention, which also returns its weights."""
     logits = query @ key.transpose(2, 3) * scaling
     if mask is not None:
         logits = logits + mask if mask.dtype != torch.bool else logits.masked_fill(~mask, float("-inf"))
@@ -54,6 +56,8 @@ def eager_attention(
 
 
 class NanoAttention(nn.Module):
+    """Bidirectional multi-head attention through transformers' attention interface."""
+
     def __init__(self, config: NanoConfig) -> None:
         super().__init__()
         self.config = config
@@ -64,6 +68,7 @@ class NanoAttention(nn.Module):
         self.out = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
+        """`(B, T, d)` to the same."""
         b, t, d = x.shape
         query, key, value = self.qkv(x).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
         query, key = rotate(query, cos, sin), rotate(key, cos, sin)
@@ -73,6 +78,8 @@ class NanoAttention(nn.Module):
 
 
 class NanoLayer(nn.Module):
+    """Attention and a feed-forward network, each behind a norm and beside a shortcut."""
+
     def __init__(self, config: NanoConfig) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(config.hidden_size)
@@ -82,6 +89,7 @@ class NanoLayer(nn.Module):
         self.down = nn.Linear(config.intermediate_size, config.hidden_size)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
+        """`(B, T, d)` to the same."""
         x = x + self.self_attn(self.norm1(x), cos, sin, mask)
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
@@ -142,7 +150,7 @@ class NanoModel(PreTrainedModel):
         return F.normalize(self.ngrams(ngram_ids, offsets) + own, dim=-1)
 
     def forward(self, pixel_values: Tensor, patch_grid: Tensor, **_: object) -> NanoOutput:
-        """`pixel_values (B, 1, H, W)` padded on the right and below; `patch_grid (B, 2)` rows and columns of each page."""
+        """`pixel_values (B, 1, H, W)` padded on the right and below; `patch_grid (B, 2)` rows and columns a page."""
         ph, pw = self.config.patch_height, self.config.patch_width
         patches, positions = [], []
         for pixels, (rows, columns) in zip(pixel_values, patch_grid.tolist(), strict=True):

@@ -12,6 +12,8 @@ READS_PER_CELL = 2  # a cell is wider than a small letter: it names the characte
 
 
 class ConvNorm(nn.Sequential):
+    """Convolution, batch norm, GELU."""
+
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int) -> None:
         super().__init__(
             nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs), nn.GELU()
@@ -31,6 +33,7 @@ class Reader(nn.Module):
         self.name = nn.Conv2d(c, READS_PER_CELL * (len(config.characters) + 1), 1)  # the last symbol is blank paper
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Features and character logits."""
         features = self.down(pixels.contiguous(memory_format=torch.channels_last))
         features = features + self.residual(features)
         return features, self.name(features)
@@ -54,12 +57,14 @@ class PatchStem(nn.Module):
         self.at_quarter = nn.Conv2d(c, d, (1, 3), 1, (0, 1))
 
     def cells(self, pixels: Tensor) -> Tensor:
+        """`(B, cell_channels, H/8, W/8)` what is seen and what is read, mixed."""
         features, logits = self.reader(pixels)
         b, _, h, w = logits.shape
         names = logits.view(b, READS_PER_CELL, -1, h, w).softmax(2).view(b, -1, h, w)
         return F.gelu(self.cell(torch.cat((features, names), 1)))
 
     def forward(self, pixels: Tensor) -> Tensor:
+        """`(B, 1, H, W)` to `(B, patches, hidden)`."""
         half = F.avg_pool2d(pixels, 2)
         quarter = F.avg_pool2d(half, 2)
         patches = self.at_full(self.cells(pixels)) + self.at_half(self.cells(half))

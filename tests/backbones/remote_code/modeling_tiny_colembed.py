@@ -1,5 +1,7 @@
 """Remote code of the tiny Nemotron-like checkpoint: its own tiling, prompts, left padding and forward_* methods."""
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 from PIL import Image
@@ -12,7 +14,7 @@ from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
 class TinyColEmbedConfig(PretrainedConfig):
     model_type = "llama_nemotron_tiny_colembed"
-    sub_configs = {"vision_config": SiglipVisionConfig, "llm_config": LlamaConfig}
+    sub_configs: ClassVar = {"vision_config": SiglipVisionConfig, "llm_config": LlamaConfig}
 
     def __init__(
         self, vision_config=None, llm_config=None, force_image_size=56, max_input_tiles=8, use_thumbnail=True,

@@ -1,0 +1,86 @@
+"""The embedded backbone as a retriever."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from anchorfold.backbones.base import PageBatch, Retriever
+from anchorfold.nano.model import NanoModel
+from anchorfold.nano.processor import NanoImageProcessor
+from anchorfold.nano.query import WordIndex, query_words
+from anchorfold.page import PatchGrid
+from anchorfold.settings import Settings, settings_for
+
+WEIGHTS = Path(__file__).parent.parent / "nano" / "weights"
+UNKNOWN_WEIGHT = 0.9
+
+
+class Nano(Retriever):
+    """Reads page pixels; a query is the vectors of its words, longer the rarer they are."""
+
+    family = "nano"
+
+    def __init__(
+        self, model: NanoModel, processor: NanoImageProcessor, words: WordIndex, settings: Settings, name: str
+    ) -> None:
+        super().__init__(model, settings, name)
+        self.processor, self.words = processor, words
+
+    @classmethod
+    def load(cls, folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> Nano:
+        """From a checkpoint folder; the embedded one is `WEIGHTS`."""
+        model = NanoModel.from_pretrained(folder, dtype=dtype).to(device)
+        words = WordIndex.load(folder, model.config.ngram_buckets)
+        settings = settings_for(cls.family, len(model.layers), folder)
+        return cls(model, NanoImageProcessor.from_pretrained(folder), words, settings, name)
+
+    @cached_property
+    def attention_layers(self) -> list[nn.Module]:
+        """All of its layers' attention."""
+        return [layer.self_attn for layer in self.model.layers]
+
+    @property
+    def projection(self) -> Any:
+        """The affine map to 128 dimensions."""
+        return self.model.projection
+
+    def prepare_pages(self, images: Sequence[Image.Image]) -> PageBatch:
+        """Pixels and grids; registers come before the patches and are no visual tokens."""
+        inputs = self.processor.preprocess(images)
+        registers, counts = self.model.config.registers, inputs["patch_grid"].prod(1)
+        place = torch.arange(registers + int(counts.max()))
+        valid = place < registers + counts[:, None]
+        visual = valid & (place >= registers)
+        grids: list[PatchGrid | None] = [PatchGrid.single(r, c) for r, c in inputs["patch_grid"].tolist()]
+        moved = {k: v.to(self.device) for k, v in inputs.items()}
+        moved["pixel_values"] = moved["pixel_values"].to(self.model.dtype)
+        return PageBatch(moved, visual.to(self.device), valid.to(self.device), grids)
+
+    def prepare_queries(self, texts: Sequence[str]) -> tuple[dict[str, Any], Tensor]:
+        """Not used: words are looked up, not encoded."""
+        raise NotImplementedError("nano looks its query words up: call encode_queries.")
+
+    @torch.no_grad()
+    def encode_queries(self, texts: Sequence[str], batch_size: int = 32) -> list[Tensor]:
+        """One vector a distinct word, in order, scaled by the word's rarity (0 to 1)."""
+        if isinstance(texts, str):
+            raise TypeError("encode_queries takes a list of texts; wrap a single one in a list.")
+        found = []
+        for text in texts:
+            words = query_words(text)
+            rows, flat, offsets = (x.to(self.device) for x in self.words.lookup(words))
+            weights = torch.where(rows >= 0, self.model.word_weights[rows.clamp(min=0)].float(), UNKNOWN_WEIGHT)
+            vectors = (
+                self.model.embed_words(rows, flat, offsets).float()
+                if words
+                else torch.zeros(0, self.model.config.embedding_dim)
+            )
+            found.append((vectors * weights[:, None].to(vectors.device)).cpu())
+        return found

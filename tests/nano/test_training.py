@@ -1,0 +1,125 @@
+"""A smoke run of the curriculum, from a PDF to a model that loads: losses must fall."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+import anchorfold
+from anchorfold.nano.config import NanoConfig
+from training.nano import checkpoint, corpus, export, labels, matching, reading, synth, tables, vocabulary
+
+TEXT = ["Annual report of the northern region", "Net revenue grew by 12.5 percent", "Employees 4821 offices 37"] * 4
+
+
+def write_pdf(path, lines):
+    """A one-page PDF with a text layer, by hand."""
+    body = "BT /F1 14 Tf 18 TL 40 720 Td " + " ".join(f"({line}) Tj T*" for line in lines) + " ET"
+    parts = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 420 760] /Contents 4 0 R "
+        "/Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >> >>",
+        f"<< /Length {len(body)} >>\nstream\n{body}\nendstream",
+    ]
+    out, offsets = "%PDF-1.4\n", []
+    for i, part in enumerate(parts, 1):
+        offsets.append(len(out))
+        out += f"{i} 0 obj\n{part}\nendobj\n"
+    table = len(out)
+    out += f"xref\n0 {len(parts) + 1}\n0000000000 65535 f \n" + "".join(f"{o:010} 00000 n \n" for o in offsets)
+    path.write_text(out + f"trailer << /Size {len(parts) + 1} /Root 1 0 R >>\nstartxref\n{table}\n%%EOF\n")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    pages = folder / "pages" / "train"
+    pages.mkdir(parents=True)
+    for i in range(3):
+        pdf = folder / f"package{i}-1.pdf"
+        write_pdf(pdf, TEXT)
+        assert corpus.render_document((pdf, pages)) == 1
+        assert corpus.render_document((pdf, pages)) == 0  # done already
+    vocabulary.sys.argv = ["vocabulary", str(folder)]
+    vocabulary.main()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _own_font(monkeypatch):
+    monkeypatch.setattr(synth, "latin_fonts", lambda folder, held_out=False: ("",))
+
+
+def test_pages_carry_their_words(data):
+    image, symbols, boxes = corpus.load_page(next((data / "pages" / "train").glob("*.npz")))
+    words = labels.group_words(symbols, boxes)
+    assert words.texts[:6] == ["annual", "report", "of", "the", "northern", "region"]
+    left, top, right, bottom = words.boxes[0].astype(int)
+    ink = np.asarray(image)[top:bottom, left:right]
+    assert ink.min() < 80
+    assert (words.boxes[:, 2] <= image.width).all()
+
+
+def test_patches_name_the_word_that_covers_them():
+    words = labels.Words(["wide", "next"], np.array([[0, 2, 60, 16], [70, 2, 96, 16]], np.float32))
+    pairs, shares = labels.patch_words(words, rows=2, columns=3)
+    owner = {p: w for (p, w), s in zip(pairs.tolist(), shares.tolist(), strict=True) if s > 0.5}
+    assert owner[0] == owner[1] == 0
+    assert owner[2] == 1
+    totals = np.zeros(6)
+    np.add.at(totals, pairs[:, 0], shares)
+    assert set(np.round(totals[np.unique(pairs[:, 0])], 5)) == {1.0}
+
+
+def test_character_maps():
+    boxes = np.array([[0, 0, 8, 16], [8, 0, 16, 16], [16, 0, 200, 300]], np.float32)
+    found = labels.character_map("ab?", boxes, 32, 32)
+    assert (found[0, :2] == labels.INDEX["a"]).all()
+    assert (found[1, 2:4] == labels.INDEX["b"]).all()
+    assert (found[3, 4:] == labels.IGNORE).all()  # too tall to be read at this scale
+    assert (found[2:, :4] == labels.BLANK).all()
+
+
+def test_invented_pages_are_reproducible_and_skew_follows():
+    crops = [synth.make_crop(random.Random(3), ("",), ["revenue", "region"], 128, 256) for _ in range(2)]
+    assert np.array_equal(np.asarray(crops[0][0]), np.asarray(crops[1][0]))
+    image, symbols, boxes = crops[0]
+    assert len(symbols) == len(boxes) > 0
+    turned, moved = synth.skew(image, boxes, random.Random(1))
+    assert turned.size == image.size
+    assert np.abs(moved - boxes).max() < 16
+
+
+def test_importance_prefers_rare_and_large_words():
+    boxes = np.array([[0, 0, 32, 16], [32, 0, 64, 16], [64, 0, 96, 48]], np.float32)
+    pairs, shares = np.array([[0, 0], [1, 1], [2, 2]]), np.ones(3, np.float32)
+    found = matching.importance(["the", "revenue", "region"], boxes, pairs, shares, {"the": 0.1, "revenue": 0.8}, 4)
+    assert found.sum() == pytest.approx(1)
+    assert found[2] > found[1] > found[0] == found[3] == 0
+
+
+def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
+    """Stage 1 and stage 2 for a few steps each, then a checkpoint that loads."""
+    curve = reading.train(data, data, steps=24, batch=2, rate=3e-3, seed=1, every=6, real=0.3)
+    assert curve[-1]["loss"] < 0.8 * curve[0]["loss"]
+    assert reading.train(data, data, steps=24, batch=2, rate=3e-3, seed=1, every=6) == curve  # resumed: nothing to do
+
+    config = NanoConfig()
+    words = [w for w, _ in zip(vocabulary.load_vocabulary(data)[0] * 99999, range(12), strict=False)]
+    words += [f"word{i}" for i in range(config.vocab_size - len(words))]
+    torch.manual_seed(0)
+    state = tables.Tables(config).state_dict()
+    checkpoint.save(data / "tables.pt", model=state, weights=torch.full((len(words),), 0.8), words="\n".join(words))
+    small = matching.Stage(128, 256, 2, 0.3, 1e-3, frozen_stem=False, page_loss=0.3, centrality=0.1, blank_kept=0.5)
+    monkeypatch.setitem(matching.STAGES, "words", small)
+    monkeypatch.setattr(matching, "EXTRA_WORDS", 200)
+    curve = matching.train(data, data, "words", steps=30, seed=1, every=10)
+    assert curve[-1]["loss"] < curve[0]["loss"]
+
+    export.export(data, "words", tmp_path / "nano")
+    model = anchorfold.load(tmp_path / "nano")
+    page, *_ = (data / "pages" / "train").glob("*.npz")
+    (encoded,) = model.encode_pages([corpus.load_page(page)[0]], anchorfold.AnchorFold(ratio=0.1))
+    assert torch.isfinite(anchorfold.maxsim(model.encode_queries(["net revenue"]), [encoded])).all()
