@@ -13,14 +13,14 @@ from anchorfold.nano.query import VOCABULARY_FILE, rarity
 from anchorfold.settings import Settings, write_settings
 
 WORDS = ["the", "revenue", "employees", "staff", "region"]
-SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48, "stem_channels": 16, "cell_channels": 8}
+SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48, "stem_channels": 16, "run_channels": 8}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("nano")
     torch.manual_seed(0)
-    NanoModel(NanoConfig(**SMALL, vocab_size=len(WORDS), ngram_buckets=64, max_patches=60)).save_pretrained(folder)
+    NanoModel(NanoConfig(**SMALL, vocab_size=len(WORDS), max_patches=60)).save_pretrained(folder)
     NanoImageProcessor(max_patches=60).save_pretrained(folder)
     (folder / VOCABULARY_FILE).write_text("\n".join(WORDS))
     write_settings(folder / "anchorfold.json", Settings((3, 4), (2, 3), 6))

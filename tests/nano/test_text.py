@@ -1,7 +1,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anchorfold.nano.text import CHARACTERS, fold_character, fold_text, ngram_buckets, split_words
+from anchorfold.nano.text import (
+    CHARACTERS,
+    SPELLING_FEATURES,
+    fold_character,
+    fold_text,
+    spelling_features,
+    split_words,
+)
 
 
 def test_accents_and_ligatures_fold():
@@ -27,8 +34,16 @@ def test_any_text_folds_to_known_symbols(text):
 
 
 @given(st.text("abcdefgh123", min_size=1, max_size=12))
-def test_ngrams_are_stable_and_within_the_table(word):
-    buckets = ngram_buckets(word, 1000)
-    assert buckets == ngram_buckets(word, 1000)
-    assert buckets
-    assert all(0 <= b < 1000 for b in buckets)
+def test_spelling_features_are_stable_and_within_the_table(word):
+    features = spelling_features(word)
+    assert features == spelling_features(word)
+    assert features
+    assert all(0 <= f < SPELLING_FEATURES for f in features)
+
+
+def test_spelling_features_know_where_letters_stand():
+    anagrams = spelling_features("listen"), spelling_features("silent")
+    shared = len(set(anagrams[0]) & set(anagrams[1]))
+    assert 6 <= shared < 0.5 * len(anagrams[0])
+    alike = len(set(spelling_features("region")) & set(spelling_features("regions")))
+    assert alike > 0.6 * len(spelling_features("region"))

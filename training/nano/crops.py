@@ -35,7 +35,7 @@ def to_tensor(pixels: np.ndarray) -> Tensor:
 def real_piece(path: Path, rng: random.Random, height: int, width: int) -> Piece:
     """A random window of a stored page at a random size, black and white sometimes swapped."""
     image, symbols, boxes = load_page(path)
-    scale = rng.uniform(0.62, 1.12)
+    scale = rng.uniform(0.8, 1.1) if rng.random() < 0.75 else rng.uniform(0.6, 0.8)
     image = image.resize((max(width, int(image.width * scale)), max(height, int(image.height * scale))))
     boxes = boxes * scale
     left, top = rng.randint(0, image.width - width), rng.randint(0, image.height - height)
@@ -47,9 +47,9 @@ def real_piece(path: Path, rng: random.Random, height: int, width: int) -> Piece
 
 
 def recolour(image: Image.Image, rng: random.Random) -> np.ndarray:
-    image = synth.degrade(image, rng)
+    image = synth.degrade(image, rng) if rng.random() < 0.5 else image
     pixels = np.asarray(image)
-    if rng.random() < 0.12:
+    if rng.random() < 0.1:
         pixels = 255 - pixels
     return pixels
 

@@ -2,8 +2,8 @@
 
     python -m training.nano.tables DATA_FOLDER MINILM_FOLDER
 
-A sentence encoder (all-MiniLM-L6-v2) teaches which words mean alike; character n-grams teach which are
-spelled alike. The tables are fixed afterwards: the page reader learns to print these vectors.
+A sentence encoder (all-MiniLM-L6-v2) teaches which words mean alike; a pyramid of letters teaches which
+are spelled alike. The tables are fixed afterwards: the page reader learns to print these vectors.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from anchorfold.nano.config import NanoConfig
 from anchorfold.nano.query import WordIndex, rarity
+from anchorfold.nano.text import SPELLING_FEATURES
 from training.nano import checkpoint
 from training.nano.vocabulary import load_vocabulary
 
@@ -44,13 +45,13 @@ def teach_meaning(words: list[str], teacher: Path) -> Tensor:
 
 
 def spelling(index: WordIndex, words: list[str]) -> scipy.sparse.csr_matrix:
-    """`(n, buckets)` rows scaled so that a product gives the cosine of n-gram sets."""
+    """`(n, features)` rows scaled so that a product gives the cosine of two words' features."""
     rows, columns = [], []
     for i, word in enumerate(words):
-        grams = index._ngrams(word)
+        grams = index.spelling(word)
         rows += [i] * len(grams)
         columns += grams
-    matrix = scipy.sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), (len(words), index.buckets))
+    matrix = scipy.sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), (len(words), SPELLING_FEATURES))
     return scipy.sparse.diags(1 / np.sqrt(np.asarray(matrix.sum(1))[:, 0])) @ matrix
 
 
@@ -60,20 +61,24 @@ class Tables(nn.Module):
     def __init__(self, config: NanoConfig) -> None:
         super().__init__()
         self.words = nn.Embedding(config.vocab_size, config.embedding_dim)
-        self.ngrams = nn.EmbeddingBag(config.ngram_buckets, config.embedding_dim, mode="mean")
+        self.spelling = nn.EmbeddingBag(config.spelling_features, config.embedding_dim, mode="mean")
         nn.init.normal_(self.words.weight, std=0.05)
-        nn.init.normal_(self.ngrams.weight, std=1.0)
+        nn.init.normal_(self.spelling.weight, std=1.0)
 
     def forward(self, rows: Tensor, flat: Tensor, offsets: Tensor) -> Tensor:
         own = self.words(rows.clamp(min=0)) * (rows >= 0)[:, None]
-        return F.normalize(self.ngrams(flat, offsets) + own, dim=-1)
+        return F.normalize(self.spelling(flat, offsets) + own, dim=-1)
 
 
 def train(data: Path, teacher: Path, steps: int, seed: int = 0) -> None:
     config = NanoConfig()
     words, weights = choose_words(data, teacher, config.vocab_size)
-    index = WordIndex(words, config.ngram_buckets)
-    meaning = teach_meaning(words, teacher)
+    index = WordIndex(words)
+    cached = checkpoint.load(data / "meaning.pt")
+    if cached is None or cached["words"] != "\n".join(words):
+        cached = {"vectors": teach_meaning(words, teacher), "words": "\n".join(words)}
+        checkpoint.save(data / "meaning.pt", **cached)
+    meaning = cached["vectors"]
     letters = spelling(index, words)
     near = torch.cat([(chunk @ meaning.T).topk(12).indices[:, 1:] for chunk in meaning.split(1024)])
     torch.manual_seed(seed)
@@ -84,9 +89,9 @@ def train(data: Path, teacher: Path, steps: int, seed: int = 0) -> None:
     for step in range(steps):
         seeds = rng.sample(range(len(words)), SEEDS)
         batch = list(dict.fromkeys(seeds + [int(near[s, rng.randrange(11)]) for s in seeds for _ in range(NEIGHBOURS)]))
-        target = 0.6 * F.relu((meaning[batch] @ meaning[batch].T - 0.3) / 0.7)
+        target = 0.5 * F.relu((meaning[batch] @ meaning[batch].T - 0.35) / 0.65)
         alike = torch.from_numpy((letters[batch] @ letters[batch].T).toarray())
-        target = torch.maximum(target, 0.9 * F.relu((alike - 0.15) / 0.85)).fill_diagonal_(1)
+        target = torch.maximum(target, 0.9 * F.relu((alike - 0.3) / 0.7)).fill_diagonal_(1)
         rows, flat, offsets = index.lookup([words[i] for i in batch])
         hidden = torch.rand(len(batch)) < 0.25  # unknown words must come out right by spelling alone
         vectors = tables(torch.where(hidden, -1, rows), flat, offsets)

@@ -37,7 +37,7 @@ class Nano(Retriever):
     def load(cls, folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> Nano:
         """From a checkpoint folder; the embedded one is `WEIGHTS`."""
         model = NanoModel.from_pretrained(folder, dtype=dtype).to(device)
-        words = WordIndex.load(folder, model.config.ngram_buckets)
+        words = WordIndex.load(folder)
         settings = settings_for(cls.family, len(model.layers), folder)
         return cls(model, NanoImageProcessor.from_pretrained(folder), words, settings, name)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from transformers import PretrainedConfig
 
-from anchorfold.nano.text import CHARACTERS
+from anchorfold.nano.text import CHARACTERS, SPELLING_FEATURES
 
 
 class NanoConfig(PretrainedConfig):
@@ -22,12 +22,13 @@ class NanoConfig(PretrainedConfig):
         registers: int = 8,
         stem_channels: int = 128,
         cell_channels: int = 96,
+        run_channels: int = 192,
         patch_height: int = 16,
         patch_width: int = 32,
         max_patches: int = 1600,
         rope_theta: float = 100.0,
         vocab_size: int = 26000,
-        ngram_buckets: int = 24576,
+        spelling_features: int = SPELLING_FEATURES,
         characters: str = CHARACTERS,
         **kwargs: object,
     ) -> None:
@@ -39,11 +40,12 @@ class NanoConfig(PretrainedConfig):
         self.registers = registers
         self.stem_channels = stem_channels
         self.cell_channels = cell_channels
+        self.run_channels = run_channels
         self.patch_height = patch_height
         self.patch_width = patch_width
         self.max_patches = max_patches
         self.rope_theta = rope_theta
         self.vocab_size = vocab_size
-        self.ngram_buckets = ngram_buckets
+        self.spelling_features = spelling_features
         self.characters = characters
         super().__init__(**kwargs)

@@ -115,7 +115,7 @@ class NanoModel(PreTrainedModel):
         self.norm = nn.LayerNorm(config.hidden_size)
         self.projection = nn.Linear(config.hidden_size, config.embedding_dim)
         self.words = nn.Embedding(config.vocab_size, config.embedding_dim)
-        self.ngrams = nn.EmbeddingBag(config.ngram_buckets, config.embedding_dim, mode="mean")
+        self.spelling = nn.EmbeddingBag(config.spelling_features, config.embedding_dim, mode="mean")
         self.word_weights = nn.Parameter(torch.ones(config.vocab_size), requires_grad=False)
         self.post_init()
 
@@ -143,11 +143,11 @@ class NanoModel(PreTrainedModel):
             x = layer(x, cos, sin, mask)
         return self.norm(x)
 
-    def embed_words(self, word_ids: Tensor, ngram_ids: Tensor, offsets: Tensor) -> Tensor:
+    def embed_words(self, word_ids: Tensor, features: Tensor, offsets: Tensor) -> Tensor:
         """Unit vectors `(n, 128)` of words: spelling plus, for known words (`word_ids >= 0`), their own vector."""
         known = (word_ids >= 0)[:, None]
         own = self.words(word_ids.clamp(min=0)) * known
-        return F.normalize(self.ngrams(ngram_ids, offsets) + own, dim=-1)
+        return F.normalize(self.spelling(features, offsets) + own, dim=-1)
 
     def forward(self, pixel_values: Tensor, patch_grid: Tensor, **_: object) -> NanoOutput:
         """`pixel_values (B, 1, H, W)` padded on the right and below; `patch_grid (B, 2)` rows and columns a page."""

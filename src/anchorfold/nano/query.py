@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from anchorfold.nano.text import ngram_buckets, split_words
+from anchorfold.nano.text import spelling_features, split_words
 
 VOCABULARY_FILE = "vocabulary.txt"
 MAX_WORDS = 64
@@ -19,24 +19,23 @@ MAX_WORDS = 64
 class WordIndex:
     """Known words in order of their rows in the model's table."""
 
-    def __init__(self, words: Sequence[str], buckets: int) -> None:
+    def __init__(self, words: Sequence[str]) -> None:
         self.words = list(words)
         self.rows = {w: i for i, w in enumerate(self.words)}
-        self.buckets = buckets
-        self._ngrams = lru_cache(200_000)(lambda word: ngram_buckets(word, buckets))
+        self.spelling = lru_cache(200_000)(spelling_features)
 
     @classmethod
-    def load(cls, folder: Path, buckets: int) -> WordIndex:
+    def load(cls, folder: Path) -> WordIndex:
         """Read the vocabulary beside a checkpoint."""
-        return cls((folder / VOCABULARY_FILE).read_text().split("\n"), buckets)
+        return cls((folder / VOCABULARY_FILE).read_text().split("\n"))
 
     def __len__(self) -> int:
         return len(self.words)
 
     def lookup(self, words: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows `(n,)` (-1 for unknown words), and their n-gram buckets as one flat list with offsets `(n,)`."""
+        """Rows `(n,)` (-1 for unknown words), and their spelling features as one flat list with offsets `(n,)`."""
         rows = torch.tensor([self.rows.get(w, -1) for w in words], dtype=torch.long)
-        grams = [self._ngrams(w) for w in words]
+        grams = [self.spelling(w) for w in words]
         flat = torch.tensor([b for g in grams for b in g], dtype=torch.long)
         lengths = torch.tensor([0, *(len(g) for g in grams)][: len(grams)], dtype=torch.long)
         return rows, flat, lengths.cumsum(0)

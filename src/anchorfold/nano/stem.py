@@ -50,18 +50,20 @@ class PatchStem(nn.Module):
         super().__init__()
         self.reader = Reader(config)
         inputs = config.stem_channels + READS_PER_CELL * (len(config.characters) + 1)
-        c, d = config.cell_channels, config.hidden_size
-        self.cell = nn.Conv2d(inputs, c, 1)
-        self.at_full = nn.Conv2d(c, d, (4, 8), (2, 4), (1, 2))
+        c, d = config.run_channels, config.hidden_size
+        self.cell = nn.Conv2d(inputs, config.cell_channels, 1)
+        # Runs of letters look the same wherever a patch's border falls: find them before cutting patches.
+        self.run = nn.Conv2d(config.cell_channels, c, (1, 7), 1, (0, 3))
+        self.at_full = nn.Conv2d(c, d, (4, 6), (2, 4), (1, 1))
         self.at_half = nn.Conv2d(c, d, (3, 4), (1, 2), (1, 1))
         self.at_quarter = nn.Conv2d(c, d, (1, 3), 1, (0, 1))
 
     def cells(self, pixels: Tensor) -> Tensor:
-        """`(B, cell_channels, H/8, W/8)` what is seen and what is read, mixed."""
+        """`(B, run_channels, H/8, W/8)` runs of letters, from what is seen and what is read."""
         features, logits = self.reader(pixels)
         b, _, h, w = logits.shape
         names = logits.view(b, READS_PER_CELL, -1, h, w).softmax(2).view(b, -1, h, w)
-        return F.gelu(self.cell(torch.cat((features, names), 1)))
+        return F.gelu(self.run(F.gelu(self.cell(torch.cat((features, names), 1)))))
 
     def forward(self, pixels: Tensor) -> Tensor:
         """`(B, 1, H, W)` to `(B, patches, hidden)`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-import zlib
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 SYMBOLS = ".,:;-/()%$+=@&#*\"'!?_<>[]|"
@@ -39,8 +38,29 @@ def split_words(text: str) -> list[str]:
     return _WORD.findall(fold_text(text))
 
 
-def ngram_buckets(word: str, buckets: int) -> list[int]:
-    """Hash buckets of a word's character 2-, 3- and 4-grams with its ends marked, and of the whole word."""
-    marked = f"<{word}>"
-    grams = {marked[i : i + n] for n in (2, 3, 4) for i in range(len(marked) - n + 1)} | {marked}
-    return sorted({zlib.crc32(g.encode()) % buckets for g in grams})
+LEVELS = 5
+REGIONS = LEVELS * (LEVELS + 1) // 2
+SPELLING_FEATURES = len(LETTERS) * REGIONS + len(LETTERS) ** 2
+
+
+def spelling_features(word: str) -> list[int]:
+    """What a word looks like, as numbers below SPELLING_FEATURES.
+
+    A pyramid of letters (which ones are in the word, in its first and second half, its first, second and third
+    third, ... fifth), and its pairs of neighbouring letters. A reader can see each of these on the page, and any
+    word has them, known or not.
+    """
+    n = len(word)
+    found = set()
+    for i, letter in enumerate(word):
+        code, first = LETTERS.index(letter), 0
+        for level in range(1, LEVELS + 1):
+            for region in range(level):
+                # A letter lies in a region if at least half of it does.
+                inside = min((i + 1) / n, (region + 1) / level) - max(i / n, region / level)
+                if inside >= 0.5 / n - 1e-9:
+                    found.add(code * REGIONS + first + region)
+            first += level
+        if i + 1 < n:
+            found.add(len(LETTERS) * REGIONS + code * len(LETTERS) + LETTERS.index(word[i + 1]))
+    return sorted(found)
