@@ -18,7 +18,7 @@ from anchorfold.budget import vector_budget
 from anchorfold.fold import fold, top_tokens
 from anchorfold.scoring import Vectors, maxsim
 from anchorfold.settings import Settings
-from anchorfold.signals import InDegree, Propagated
+from anchorfold.signals import InDegree, Propagated, Signal
 
 DEPTHS = (2, 3, 4, 6, 8, 10, 12)
 CALIBRATION_RATIO = 0.2
@@ -94,7 +94,7 @@ class _Pair:
     query: Tensor
     projected: Tensor
     full: float
-    signals: dict[Propagated | InDegree, Tensor]
+    signals: dict[Signal, Tensor]
 
     def retention(self, small: Tensor) -> float:
         return 100 * float(maxsim([self.query], [small])) / self.full
