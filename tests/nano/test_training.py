@@ -62,6 +62,12 @@ def test_pages_carry_their_words(data):
     assert (words.boxes[:, 2] <= image.width).all()
 
 
+def test_ligatures_are_split():
+    boxes = np.array([[0, 0, 5, 9], [5, 0, 13, 9], [5, 0, 13, 9], [13, 0, 18, 9]], np.float32)
+    assert corpus.split_ligatures(boxes)[:, [0, 2]].tolist() == [[0, 5], [5, 9], [9, 13], [13, 18]]
+    assert labels.group_words("afit", corpus.split_ligatures(boxes)).texts == ["afit"]
+
+
 def test_patches_name_the_word_that_covers_them():
     words = labels.Words(["wide", "next"], np.array([[0, 2, 60, 16], [70, 2, 96, 16]], np.float32))
     pairs, shares = labels.patch_words(words, rows=2, columns=3)

@@ -101,7 +101,18 @@ def load_page(path: Path) -> tuple[Image.Image, str, np.ndarray]:
     """The stored image, its symbols as one string, and their boxes (n, 4) in pixels."""
     record = np.load(path)
     image = Image.open(io.BytesIO(record["image"].tobytes()))
-    return image, "".join(map(chr, record["symbols"])), record["boxes"].astype(np.float32)
+    return image, "".join(map(chr, record["symbols"])), split_ligatures(record["boxes"].astype(np.float32))
+
+
+def split_ligatures(boxes: np.ndarray) -> np.ndarray:
+    """Letters of a ligature all carry the box `(4,)` of the whole glyph: give each its part of it."""
+    boxes = boxes.copy()
+    same = np.flatnonzero((boxes[1:] == boxes[:-1]).all(1)) + 1
+    for run in np.split(same, np.flatnonzero(np.diff(same) > 1) + 1) if len(same) else []:
+        first, count = run[0] - 1, len(run) + 1
+        edges = np.linspace(boxes[first, 0], boxes[first, 2], count + 1)
+        boxes[first : first + count, 0], boxes[first : first + count, 2] = edges[:-1], edges[1:]
+    return boxes
 
 
 def main() -> None:
