@@ -8,7 +8,7 @@ import torch
 
 import anchorfold
 from anchorfold.nano.config import NanoConfig
-from training.nano import checkpoint, corpus, export, labels, matching, reading, synth, tables, vocabulary
+from training.nano import checkpoint, corpus, crops, export, labels, matching, reading, synth, tables, vocabulary
 
 TEXT = ["Annual report of the northern region", "Net revenue grew by 12.5 percent", "Employees 4821 offices 37"] * 4
 
@@ -60,6 +60,18 @@ def test_pages_carry_their_words(data):
     ink = np.asarray(image)[top:bottom, left:right]
     assert ink.min() < 80
     assert (words.boxes[:, 2] <= image.width).all()
+
+
+def test_pieces_of_a_page_keep_their_labels(data):
+    """Wherever the window falls, on the page or beyond it, letters lie on ink."""
+    page = next((data / "pages" / "train").glob("*.npz"))
+    for seed, size in enumerate([(128, 256), (1400, 1100), (64, 1400)]):
+        piece = crops.real_piece(page, random.Random(seed), *size)
+        assert piece.pixels.shape == size
+        words = labels.group_words(piece.symbols, piece.boxes)
+        for left, top, right, bottom in words.boxes.round().astype(int).clip(0):
+            part = piece.pixels[top:bottom, left:right]
+            assert not part.size or min(part.shape) < 6 or np.ptp(part) > 60
 
 
 def test_ligatures_are_split():

@@ -36,10 +36,16 @@ def real_piece(path: Path, rng: random.Random, height: int, width: int) -> Piece
     """A random window of a stored page at a random size, black and white sometimes swapped."""
     image, symbols, boxes = load_page(path)
     scale = rng.uniform(0.8, 1.1) if rng.random() < 0.75 else rng.uniform(0.6, 0.8)
-    image = image.resize((max(width, int(image.width * scale)), max(height, int(image.height * scale))))
+    image = image.resize((round(image.width * scale), round(image.height * scale)))
     boxes = boxes * scale
-    left, top = rng.randint(0, image.width - width), rng.randint(0, image.height - height)
-    image = image.crop((left, top, left + width, top + height))
+    left, top = (
+        rng.randint(0, have - need) if have >= need else -rng.randint(0, need - have)
+        for have, need in ((image.width, width), (image.height, height))
+    )
+    # A page smaller than the window lies on more paper of its own colour.
+    paper = Image.new("L", (width, height), int(np.median(np.asarray(image))))
+    paper.paste(image, (-left, -top))
+    image = paper
     boxes = boxes - np.array([left, top, left, top], np.float32)
     inside = (boxes[:, 2] > 0) & (boxes[:, 3] > 0) & (boxes[:, 0] < width) & (boxes[:, 1] < height)
     symbols = "".join(s for s, keep in zip(symbols, inside, strict=True) if keep)

@@ -50,7 +50,7 @@ class Stage:
 
 STAGES = {
     "words": Stage(384, 640, 4, 0.9, 2e-3, True, 0.0, 0.05, BLANK_KEPT),
-    "pages": Stage(1024, 768, 2, 0.9, 1e-3, True, 0.5, 0.15, 0.4),
+    "pages": Stage(1024, 768, 2, 0.9, 4e-4, True, 0.5, 0.15, 0.4),
 }
 
 
@@ -224,8 +224,8 @@ def train(data: Path, fonts: Path, name: str, steps: int, seed: int, every: int 
     model, index, weights = load_start(data)
     path = data / f"{name}.pt"
     state = checkpoint.load(path)
+    before = checkpoint.load(data / "words.pt") if state is None and name == "pages" else None
     if state is None and name == "pages":
-        before = checkpoint.load(data / "words.pt")
         assert before is not None, "run the stage called words first"
         model.load_state_dict(before["model"])
     for parameter in (*model.words.parameters(), *model.spelling.parameters()):
@@ -234,7 +234,10 @@ def train(data: Path, fonts: Path, name: str, steps: int, seed: int, every: int 
         model.stem.reader.requires_grad_(False)
     trained = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.AdamW(trained, stage.rate, weight_decay=0.02, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, stage.rate, steps, pct_start=0.06)
+    if before is not None:
+        # Fresh moments would undo in a few steps what the stage before has learnt.
+        optimiser.load_state_dict({**before["optimiser"], "param_groups": optimiser.state_dict()["param_groups"]})
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, stage.rate, steps, pct_start=0.1)
     step, curve = 0, []
     if state is not None:
         model.load_state_dict(state["model"])
