@@ -134,10 +134,15 @@ AttentionInterface.register("nano_record", record_attention)
 AttentionMaskInterface.register("nano_record", sdpa_mask)
 
 
-def load_start(data: Path) -> tuple[NanoModel, WordIndex, dict[str, float]]:
-    """A model with the stem of stage 1 and the tables of stage 0."""
-    config = NanoConfig(attn_implementation="nano_record")
+def load_start(data: Path, start: Path | None = None) -> tuple[NanoModel, WordIndex, dict[str, float]]:
+    """A model with the stem of stage 1 and the tables of stage 0, or an exported one to go on with."""
     torch.manual_seed(0)
+    if start is not None:
+        model = NanoModel.from_pretrained(start, dtype=torch.float32)
+        model.config._attn_implementation_internal = "nano_record"
+        index = WordIndex.load(start)
+        return model, index, dict(zip(index.words, model.word_weights.tolist(), strict=True))
+    config = NanoConfig(attn_implementation="nano_record")
     model = NanoModel(config)
     model.set_attn_implementation("nano_record")
     tables = checkpoint.load(data / "tables.pt")
@@ -218,14 +223,17 @@ def batch_loss(
     return loss, report
 
 
-def train(data: Path, fonts: Path, name: str, steps: int, seed: int, every: int = 25) -> list[dict[str, float]]:
-    """Train or resume a stage; returns its curve."""
+def train(
+    data: Path, fonts: Path, name: str, steps: int, seed: int, every: int = 25, start: Path | None = None
+) -> list[dict[str, float]]:
+    """Train or resume a stage; returns its curve. `start` is an exported model to go on with."""
     stage = STAGES[name]
-    model, index, weights = load_start(data)
+    model, index, weights = load_start(data, start)
     path = data / f"{name}.pt"
     state = checkpoint.load(path)
-    before = checkpoint.load(data / "words.pt") if state is None and name == "pages" else None
-    if state is None and name == "pages":
+    follows = state is None and start is None and name == "pages"
+    before = checkpoint.load(data / "words.pt") if follows else None
+    if follows:
         assert before is not None, "run the stage called words first"
         model.load_state_dict(before["model"])
     for parameter in (*model.words.parameters(), *model.spelling.parameters()):
@@ -284,8 +292,9 @@ def main() -> None:
     parser.add_argument("--stage", choices=sorted(STAGES), required=True)
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--start", type=Path, help="an exported model to go on with, such as the shipped weights")
     arguments = parser.parse_args()
-    train(arguments.data, arguments.fonts, arguments.stage, arguments.steps, arguments.seed)
+    train(arguments.data, arguments.fonts, arguments.stage, arguments.steps, arguments.seed, start=arguments.start)
 
 
 if __name__ == "__main__":
