@@ -76,7 +76,8 @@ def main() -> None:
     wheel = [
         tuple(round(255 * c) for c in colorsys.hsv_to_rgb((q * 0.618) % 1, 0.38, 1.0)) for q in range(len(encoded))
     ]
-    groups = tint(page, boxes, [wheel[g] for g in encoded.groups.tolist()])
+    inked = [np.asarray(page.crop(tuple(b * np.array([640, 832] * 2)))).min() < 128 for b in boxes]
+    groups = tint(page, boxes, [wheel[g] if ink else None for g, ink in zip(encoded.groups, inked, strict=True)])
     draw = ImageDraw.Draw(groups)
     for anchor in encoded.anchors.tolist():
         draw.rectangle(tuple(boxes[anchor] * np.array([page.width, page.height] * 2)), outline=(20, 40, 120), width=2)
