@@ -101,8 +101,3 @@ class EncodedPage(Folded):
     def full(self) -> int:
         """Vectors of the page before compression."""
         return len(self.groups)
-
-    @classmethod
-    def of(cls, folded: Folded, grid: PatchGrid | None) -> EncodedPage:
-        """A folded page with its grid."""
-        return cls(folded.vectors, folded.anchors, folded.groups, folded.weights, grid)

@@ -66,8 +66,8 @@ class Retriever(ABC):
         """Model inputs for some pages."""
 
     @abstractmethod
-    def prepare_queries(self, texts: Sequence[str]) -> tuple[dict[str, Any], Tensor]:
-        """Model inputs for some queries, and which of their tokens `(B, T)` score."""
+    def query_vectors(self, texts: list[str]) -> list[Tensor]:
+        """The vectors `(tokens, d_r)` of each query of a batch."""
 
     def forward(self, inputs: dict[str, Any]) -> None:
         """Run the model; its hidden states are taken on their way into the projection."""
@@ -126,10 +126,7 @@ class Retriever(ABC):
             raise TypeError("encode_queries takes a list of texts; wrap a single one in a list.")
         found: list[Tensor] = []
         for batch in batched(iter(texts), batch_size):
-            inputs, scores = self.prepare_queries(batch)
-            hidden = self._hidden(inputs)
-            vectors = F.normalize(self.project(hidden.float()), dim=-1)
-            found.extend(v[s].cpu() for v, s in zip(vectors, scores.bool(), strict=True))
+            found.extend(vectors.float().cpu() for vectors in self.query_vectors(batch))
         return found
 
     def calibrate(self, docpruner: DocPruner, images: Iterable[PageImage]) -> DocPruner:
@@ -206,6 +203,20 @@ class Retriever(ABC):
         finally:
             handle.remove()
         return bool(torch.equal(before, after))
+
+
+class PromptedRetriever(Retriever):
+    """A retriever whose queries pass through the same model as its pages."""
+
+    @abstractmethod
+    def prepare_queries(self, texts: Sequence[str]) -> tuple[dict[str, Any], Tensor]:
+        """Model inputs for some queries, and which of their tokens `(B, T)` score."""
+
+    def query_vectors(self, texts: list[str]) -> list[Tensor]:
+        """Projected and L2-normalised hidden states of the tokens that score."""
+        inputs, scores = self.prepare_queries(texts)
+        vectors = F.normalize(self.project(self._hidden(inputs).float()), dim=-1)
+        return [v[s] for v, s in zip(vectors, scores.bool(), strict=True)]
 
 
 def open_image(image: PageImage) -> Image.Image:

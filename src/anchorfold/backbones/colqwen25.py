@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import Qwen2_5_VLConfig
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
 
-from anchorfold.backbones.base import PageBatch, Retriever
+from anchorfold.backbones.base import PageBatch, PromptedRetriever
 from anchorfold.backbones.retrieval_heads import merged_grids
 from anchorfold.settings import Settings
 
@@ -47,7 +47,7 @@ class ColQwen25Model(Qwen2_5_VLModel):
             layer.self_attn.is_causal = False
 
 
-class ColQwen25(Retriever):
+class ColQwen25(PromptedRetriever):
     """ColQwen2.5 with dynamic grids of at most 768 tokens."""
 
     family = "colqwen2.5"

@@ -69,15 +69,9 @@ class MultiVectorRetriever(Retriever):
             features, visual, features.get("attention_mask"), [self._grid(features, b) for b in range(len(images))]
         )
 
-    def prepare_queries(self, texts: Sequence[str]) -> tuple[dict[str, Any], Tensor]:
-        """The encoder's own query features."""
-        features = self._features(texts, "query")
-        return features, _scoring_mask(self.encoder, features, "query")
-
-    def encode_queries(self, texts: Sequence[str], batch_size: int = 32) -> list[Tensor]:
+    def query_vectors(self, texts: list[str]) -> list[Tensor]:
         """Exactly what the encoder's `encode_query` returns."""
-        found = self.encoder.encode_query(list(texts), batch_size=batch_size, show_progress_bar=False)
-        return [torch.as_tensor(v).float().cpu() for v in found]
+        return list(self.encoder.encode_query(texts, batch_size=len(texts), show_progress_bar=False))
 
     def page_states(self, images: Any, signals: Any = (), batch_size: int | None = None) -> Iterator[PageState]:
         """As the base class, but documents may be texts for a text-only encoder."""

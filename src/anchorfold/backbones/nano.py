@@ -63,15 +63,8 @@ class Nano(Retriever):
         moved["pixel_values"] = moved["pixel_values"].to(self.model.dtype)
         return PageBatch(moved, visual.to(self.device), valid.to(self.device), grids)
 
-    def prepare_queries(self, texts: Sequence[str]) -> tuple[dict[str, Any], Tensor]:
-        """Not used: words are looked up, not encoded."""
-        raise NotImplementedError("nano looks its query words up: call encode_queries.")
-
-    @torch.no_grad()
-    def encode_queries(self, texts: Sequence[str], batch_size: int = 32) -> list[Tensor]:
-        """One vector a distinct word, in order, scaled by the word's rarity (0 to 1)."""
-        if isinstance(texts, str):
-            raise TypeError("encode_queries takes a list of texts; wrap a single one in a list.")
+    def query_vectors(self, texts: list[str]) -> list[Tensor]:
+        """One vector a distinct word, in order, scaled by the word's rarity (0 to 1): looked up, not encoded."""
         found = []
         for text in texts:
             words = query_words(text)
@@ -82,5 +75,5 @@ class Nano(Retriever):
                 if words
                 else torch.zeros(0, self.model.config.embedding_dim)
             )
-            found.append((vectors * weights[:, None].to(vectors.device)).cpu())
+            found.append(vectors * weights[:, None].to(vectors.device))
         return found

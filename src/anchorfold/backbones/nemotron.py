@@ -59,16 +59,11 @@ class NemotronColEmbed(Retriever):
         for image, z, visual, found in zip(images, heard["hidden"], heard["visual"], tap.pages, strict=True):
             yield PageState(z[visual], self.project, found, self.grid(image, int(visual.sum())))
 
-    def encode_queries(self, texts: Sequence[str], batch_size: int = 32) -> list[Tensor]:
+    def query_vectors(self, texts: list[str]) -> list[Tensor]:
         """The model's own query embeddings without padding."""
-        found: list[Tensor] = []
-        for start in range(0, len(texts), batch_size):
-            batch = list(texts[start : start + batch_size])
-            with self._listen() as heard:
-                self.model.forward_queries(batch, batch_size=len(batch))
-            for z, mask in zip(heard["hidden"], heard["mask"], strict=True):
-                found.append(F.normalize(z[mask].float(), dim=-1).cpu())
-        return found
+        with self._listen() as heard:
+            self.model.forward_queries(texts, batch_size=len(texts))
+        return [F.normalize(z[mask].float(), dim=-1) for z, mask in zip(heard["hidden"], heard["mask"], strict=True)]
 
     def grid(self, image: Image.Image, tokens: int) -> PatchGrid:
         """The tiling of a page, from its size and its number of visual tokens."""
@@ -87,12 +82,6 @@ class NemotronColEmbed(Retriever):
         with self._listen() as heard:
             self.model.forward_images(list(images), batch_size=len(images))
         return PageBatch(heard["inputs"], heard["visual"], heard["mask"], [None] * len(images))
-
-    def prepare_queries(self, texts: Sequence[str]) -> tuple[dict[str, Any], Tensor]:
-        """Inputs as the remote code prepares them."""
-        with self._listen() as heard:
-            self.model.forward_queries(list(texts), batch_size=len(texts))
-        return heard["inputs"], heard["mask"]
 
     @torch.no_grad()
     def _hidden(self, inputs: dict[str, Any]) -> Tensor:

@@ -14,12 +14,12 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from anchorfold.backbones.base import PageBatch, Retriever, submodule
+from anchorfold.backbones.base import PageBatch, PromptedRetriever, submodule
 from anchorfold.page import PatchGrid
 from anchorfold.settings import Settings
 
 
-class RetrievalHead(Retriever):
+class RetrievalHead(PromptedRetriever):
     """A transformers `*ForRetrieval` model and its processor."""
 
     layers_path: ClassVar[str]
