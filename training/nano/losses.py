@@ -76,3 +76,15 @@ def word_page_loss(pages: list[Tensor], words: Tensor, present: Tensor, weights:
     logits = (scores - 0.45) / TEMPERATURE * 0.5
     loss = F.binary_cross_entropy_with_logits(logits, present.float(), reduction="none")
     return (loss * torch.where(present, weights, 0.15)).sum() / weights.sum().clamp(min=1e-6)
+
+
+def retention_loss(full: list[Tensor], small: list[Tensor], words: Tensor, present: Tensor, weights: Tensor) -> Tensor:
+    """How much of each word's best match is lost by folding, the words of each page weighed by `weights (W, pages)`."""
+    losses = []
+    for page, (before, after) in enumerate(zip(full, small, strict=True)):
+        here = present[:, page]
+        best = (words[here] @ before.T).amax(1).detach().clamp(min=0.3)
+        kept = (words[here] @ after.T).amax(1) / best
+        value = weights[here, page]
+        losses.append((value * (1 - kept)).sum() / value.sum().clamp(min=1e-6))
+    return torch.stack(losses).mean()

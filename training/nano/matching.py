@@ -44,13 +44,14 @@ class Stage:
     rate: float
     frozen_stem: bool
     page_loss: float
+    retention: float
     centrality: float
     blank_kept: float
 
 
 STAGES = {
-    "words": Stage(384, 640, 4, 0.9, 2e-3, True, 0.0, 0.05, BLANK_KEPT),
-    "pages": Stage(1024, 768, 2, 0.9, 4e-4, True, 0.5, 0.15, 0.4),
+    "words": Stage(384, 640, 4, 0.9, 2e-3, True, 0.0, 0.0, 0.05, BLANK_KEPT),
+    "pages": Stage(1024, 768, 2, 0.9, 5e-4, False, 0.5, 1.5, 0.3, 0.4),
 }
 
 
@@ -213,8 +214,9 @@ def batch_loss(
         present = torch.tensor([[w in s for s in sets] for w in texts])
         value = torch.tensor([[max(weights.get(w, 0.9) - 0.2, 0.0)] for w in texts]).expand(-1, len(batch))
         page = losses.word_page_loss(pages, candidates[: len(texts)], present, value)
-        loss = loss + stage.page_loss * page
-        report["page"] = page.item()
+        kept = losses.retention_loss(vectors, pages, candidates[: len(texts)], present, value)
+        loss = loss + stage.page_loss * page + stage.retention * kept
+        report |= {"page": page.item(), "lost": kept.item()}
     if not stage.frozen_stem:
         _, logits = model.stem.reader(pixels)
         character, _, _ = name_loss(logits, torch.stack([e.characters for e in batch]))

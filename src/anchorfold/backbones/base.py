@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,6 +44,7 @@ class Retriever(ABC):
     """Encodes pages and queries with one backbone. Make one with `anchorfold.load`."""
 
     family: ClassVar[str]
+    page_pixels: ClassVar[int] = 2_000_000  # a page rendered larger than this gains nothing
 
     def __init__(self, model: Any, settings: Settings, name: str) -> None:
         self.model = model.eval()
@@ -79,6 +82,23 @@ class Retriever(ABC):
     def device(self) -> torch.device:
         """Where the model is."""
         return next(self.model.parameters()).device
+
+    @cached_property
+    def dim(self) -> int:
+        """The dimension of its vectors."""
+        return self.encode_queries(["page"])[0].shape[1]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of the weights that is the same on every device and in every precision."""
+        digest = hashlib.blake2b(f"{self.family} causal={self.is_causal}".encode(), digest_size=12)
+        for name, weight in sorted(self.model.state_dict().items()):
+            digest.update(f"{name} {tuple(weight.shape)}".encode())
+            flat = weight.detach().flatten()
+            # Sixteen values of each tensor tell two trainings apart; reading all of a large model takes a minute.
+            sample = flat[:: max(1, len(flat) // 16)][:16].cpu()
+            digest.update(sample.to(torch.bfloat16).float().numpy().tobytes())
+        return digest.hexdigest()
 
     def project(self, hidden: Tensor) -> Tensor:
         """The retrieval projection in float32, whatever the model's own precision: `(k, d) -> (k, d_r)`."""

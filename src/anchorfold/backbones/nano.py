@@ -26,6 +26,7 @@ class Nano(Retriever):
     """Reads page pixels; a query is the vectors of its words, longer the rarer they are."""
 
     family = "nano"
+    page_pixels = 900_000  # 1,600 patches of 16 x 32, and a little to shrink from
 
     def __init__(
         self, model: NanoModel, processor: NanoImageProcessor, words: WordIndex, settings: Settings, name: str

@@ -1,0 +1,92 @@
+"""`anchorfold`: the commands, and how their errors, notes and results look."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from anchorfold import __version__
+from anchorfold.errors import AnchorFoldError
+
+EPILOG = "Exit codes: 0 done; 1 could not be done; 2 wrong usage; 3 done, but some files were skipped; 130 interrupted."
+
+app = typer.Typer(
+    name="anchorfold",
+    help="Visual document search, 5 to 20 times smaller, without losing the answers.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"anchorfold {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    _: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Visual document search, 5 to 20 times smaller, without losing the answers.
+
+    \b
+    anchorfold index ./reports --to my.index           make or update an index of PDFs and images
+    anchorfold search my.index "net revenue by region" the best pages
+    anchorfold info my.index                           what it holds, and how much smaller it is
+    """
+
+
+def quiet_libraries() -> None:
+    """No progress bars and chatter of other libraries between our lines."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
+def note(message: Any, *_: Any, **__: Any) -> None:
+    """A warning as one line."""
+    err.print(f"note: {message}", style="yellow", markup=False)
+
+
+def fail(message: str) -> None:
+    """An error as one line."""
+    err.print(f"anchorfold: {' '.join(message.split())}", style="red", markup=False)
+
+
+def main() -> None:
+    """Run a command; everything that a user can mend is one line and a non-zero exit."""
+    from anchorfold.cli import demo_command, index_command, manage_commands, search_command  # noqa: F401
+
+    warnings.showwarning = note
+    warnings.simplefilter("ignore", DeprecationWarning)
+    warnings.simplefilter("ignore", FutureWarning)
+    try:
+        app()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except KeyboardInterrupt:
+        fail("interrupted.")
+        sys.exit(130)
+    except (AnchorFoldError, FileNotFoundError, ConnectionError, PermissionError, ValueError) as error:
+        fail(str(error))
+        sys.exit(1)
+    except OSError as error:
+        fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

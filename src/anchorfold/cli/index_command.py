@@ -1,0 +1,206 @@
+"""`anchorfold index`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+from anchorfold.cli.app import app, err, note, out, quiet_libraries
+from anchorfold.cli.look import plain, size, table
+from anchorfold.documents.files import KINDS, find_documents
+from anchorfold.errors import AnchorFoldError
+
+if TYPE_CHECKING:
+    from anchorfold.index import Index
+    from anchorfold.ingest import AddReport
+    from anchorfold.ingest import Progress as State
+
+PLAIN_EVERY = 10.0  # seconds between lines without a terminal
+
+
+@app.command("index", rich_help_panel="Documents")
+def index_command(
+    paths: Annotated[list[Path], typer.Argument(help="PDFs, images, or folders of them.", show_default=False)],
+    to: Annotated[Path, typer.Option("--to", help="The index: a folder, made if it does not exist.")],
+    model: Annotated[str | None, typer.Option(help="A model name or folder. Default: nano, which ships with this package.")] = None,  # noqa: E501
+    ratio: Annotated[float | None, typer.Option(help="Vectors to keep of each page, 0 to 1. Default: 0.2, near lossless.")] = None,  # noqa: E501
+    cap: Annotated[int | None, typer.Option(help="Or at most that many vectors a page.")] = None,
+    method: Annotated[str | None, typer.Option(help="anchorfold (default), semantic-clustering, sap, 1d-pooling, ward, random, none.")] = None,  # noqa: E501
+    dtype: Annotated[str | None, typer.Option(help="Store vectors as float16 (default), float32 or int8.")] = None,
+    thumbnails: Annotated[bool, typer.Option(help="Keep a small picture of each page.")] = True,
+    prune: Annotated[bool, typer.Option("--prune", help="Drop documents that are gone from these folders.")] = False,
+    wait: Annotated[bool, typer.Option(help="Wait if another process is writing to the index.")] = True,
+    device: Annotated[str | None, typer.Option(help="cuda, mps or cpu.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Pages a forward pass.")] = None,
+    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")] = False,  # noqa: E501
+    bidirectional: Annotated[bool | None, typer.Option("--bidirectional/--causal", help="ColQwen2.5: without or with its causal mask.")] = None,  # noqa: E501
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:  # fmt: skip
+    """Make an index of documents, or bring it up to date: only what changed is read again.
+
+    \b
+    Examples
+      anchorfold index ./reports --to my.index
+      anchorfold index a.pdf scans/ --to my.index --ratio 0.05
+      anchorfold index ./reports --to my.index --prune
+    """
+    require_documents(paths, to)
+    load_options = {"device": device, "trust_remote_code": trust_remote_code, "bidirectional": bidirectional}
+    index = open_or_create(to, {"model": model, "ratio": ratio, "cap": cap, "method": method, "dtype": dtype, "thumbnails": thumbnails}, load_options)  # fmt: skip  # noqa: E501
+    with stopping() as stop, showing() as progress:
+        report = index.add(
+            list(paths),
+            prune=prune,
+            progress=progress,
+            stop=stop,
+            batch_size=batch,
+            wait=-1 if wait else 0,
+            waiting=note,
+        )
+    summarise(index, report, as_json)
+    if report.interrupted:
+        raise typer.Exit(130)
+    if report.skipped:
+        raise typer.Exit(3)
+
+
+def require_documents(paths: list[Path], exclude: Path | None = None) -> None:
+    """Say so at once if there is nothing to index."""
+    problems: list[tuple[str, str]] = []
+    if next(find_documents(paths, lambda *p: problems.append(p), exclude), None) is not None:
+        return
+    if problems:
+        raise AnchorFoldError("; ".join(f"{name}: {why}" for name, why in problems[:5]) + ": nothing to index.")
+    names = ", ".join(map(str, paths))
+    raise AnchorFoldError(f"{names} holds no document: give PDFs or images ({', '.join(sorted(KINDS))}).")
+
+
+def open_or_create(to: Path, wanted: dict[str, Any], load_options: dict[str, Any]) -> Index:
+    """The index at `to`; options that were given must agree with one that exists."""
+    from anchorfold.index import Index, budget_options
+    from anchorfold.store.folder import is_index
+
+    quiet_libraries()
+    given = {k: v for k, v in wanted.items() if v is not None}
+    if not is_index(to):
+        return Index.create(to, **given, **load_options, exist_ok=True)
+    index = Index.open(to, **load_options)
+    made = index.settings
+    if "method" in given or "ratio" in given or "cap" in given:
+        method = given.get("method", made.method)
+        options = budget_options(method, given.get("ratio"), given.get("cap"))
+        if "ratio" not in given and "cap" not in given and method == made.method:
+            options = made.options
+        if (method, options) != (made.method, made.options):
+            raise AnchorFoldError(
+                f"{to} was made with {made.method} {made.options}, not {method} {options}: leave these options out, or "
+                "choose another folder."
+            )
+    for name in ("model", "dtype"):
+        if name in given and given[name] != getattr(made, name):
+            raise AnchorFoldError(f"{to} was made with {name} {getattr(made, name)}, not {given[name]}.")
+    return index
+
+
+@contextmanager
+def stopping() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C stops after the current batch; a second one stops at once."""
+    asked = False
+
+    def ask(*_: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        err.print("stopping after this batch; press Ctrl-C again to stop at once")
+
+    before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def showing() -> Iterator[Callable[[State], None]]:
+    """A progress bar in a terminal, a line now and then elsewhere; both on standard error."""
+    began = time.monotonic()
+
+    def pace(state: State) -> str:
+        seconds = time.monotonic() - began
+        left = seconds * (1 - state.share) / state.share if state.share > 0.001 else None
+        rate = f"{state.pages / max(seconds, 1e-3):.2f} pages/s"
+        return f"{state.pages} pages  {rate}  {'' if left is None else clock(left) + ' left'}"
+
+    if not err.is_terminal:
+        last = [began]
+
+        def line(state: State) -> None:
+            if time.monotonic() - last[0] >= PLAIN_EVERY:
+                last[0] = time.monotonic()
+                print(f"{state.documents}/{state.of_documents} documents  {pace(state)}", file=sys.stderr, flush=True)
+
+        yield line
+        return
+    columns = (
+        SpinnerColumn(),
+        BarColumn(30),
+        TextColumn("{task.fields[pace]}"),
+        TextColumn("[dim]{task.fields[name]}"),
+    )
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("index", total=1.0, pace="", name="")
+
+        def move(state: State) -> None:
+            name = plain(state.current[-40:])
+            bar.update(
+                task, completed=state.share, pace=pace(state), name=f"{state.documents}/{state.of_documents} {name}"
+            )
+
+        yield move
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds, or hours and minutes."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes}:{rest:02}"
+
+
+def summarise(index: Index, report: AddReport, as_json: bool) -> None:
+    """What was done, what was skipped and why, and how much smaller it is."""
+    import json
+    from dataclasses import asdict
+
+    info = index.info()
+    for name, why in report.skipped:
+        err.print(f"skipped {name}: {why}", style="yellow", markup=False)
+    if report.missing:
+        note(
+            f"{len(report.missing)} indexed documents are gone from disk ({report.missing[0]} ...): --prune drops them."
+        )
+    if as_json:
+        print(json.dumps({**asdict(report), "index": {**asdict(info), "times_smaller": round(info.times_smaller, 2)}}))
+        return
+    changes = f"{report.added} new, {report.changed} changed, {report.unchanged} unchanged"
+    changes += f", {report.removed} removed" if report.removed else ""
+    rows: list[tuple[str, object]] = [
+        ("documents", f"{info.documents} ({changes})"),
+        ("pages", f"{info.pages:,} ({report.pages:,} in {clock(report.seconds)})"),
+        ("vectors before", f"{info.full_vectors:,} ({size(info.full_vector_bytes)} as float16)"),
+        ("vectors after", f"{info.vectors:,} ({size(info.vector_bytes)} as {index.settings.dtype})"),
+        ("times smaller", f"{info.full_vector_bytes / max(info.vector_bytes, 1):.1f}"),
+        ("on disk", size(info.bytes)),
+        ("skipped", len(report.skipped)),
+    ]
+    table([("index", "left"), (str(index.path), "left")], rows)
+    if report.interrupted:
+        out.print("Stopped early: run the same command again to finish.")

@@ -1,0 +1,47 @@
+"""Tables and sizes as people read them: lined up in a terminal and in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from anchorfold.cli.app import out
+
+
+def size(count: float) -> str:
+    """Bytes in the unit that fits."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]], title: str | None = None) -> None:
+    """Print rows below column heads; a column is `(name, "left" or "right")`.
+
+    A terminal gets rules and colours; a file or pipe gets plain columns that are never cut.
+    """
+    if out.is_terminal:
+        shown = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+        for name, side in columns:
+            shown.add_column(name, justify="right" if side == "right" else "left", overflow="fold")
+        for row in rows:
+            shown.add_row(*(plain(c) for c in row))
+        out.print(shown)
+        return
+    if title:
+        print(title)
+    cells = [[name for name, _ in columns], *[[str(c) for c in row] for row in rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+    for row in cells:
+        line = (
+            c.rjust(w) if side == "right" else c.ljust(w) for c, w, (_, side) in zip(row, widths, columns, strict=True)
+        )
+        print("  ".join(line).rstrip())
+
+
+def plain(value: object) -> str:
+    """Text without the meaning that brackets have for the terminal."""
+    return str(value).replace("[", r"\[")

@@ -1,0 +1,114 @@
+"""`anchorfold remove`, `anchorfold info` and `anchorfold export`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from anchorfold.cli.app import app, err, out
+from anchorfold.cli.look import size, table
+from anchorfold.errors import AnchorFoldError
+
+
+class Target(StrEnum):
+    """Where an index can be exported to."""
+
+    qdrant = "qdrant"
+    parquet = "parquet"
+    npz = "npz"
+
+
+@app.command("remove", rich_help_panel="Documents")
+def remove_command(
+    index: Annotated[Path, typer.Argument(help="The index.", show_default=False)],
+    documents: Annotated[list[str], typer.Argument(help="Names as given, folders, or patterns.", show_default=False)],
+    wait: Annotated[bool, typer.Option(help="Wait if another process is writing to the index.")] = True,
+) -> None:
+    """Remove documents from an index. The files themselves are not touched.
+
+    \b
+    Examples
+      anchorfold remove my.index reports/old.pdf
+      anchorfold remove my.index 'reports/2019/*'
+    """
+    from anchorfold.index import Index
+
+    removed = Index.open(index).remove(documents, wait=-1 if wait else 0)
+    for name in removed:
+        out.print(f"removed {name}", markup=False)
+
+
+@app.command("info", rich_help_panel="Documents")
+def info_command(
+    index: Annotated[Path, typer.Argument(help="The index.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """What an index holds, how it was made, and how many times smaller it is than the full one.
+
+    \b
+    Example
+      anchorfold info my.index --json
+    """
+    from anchorfold.index import Index
+
+    found = Index.open(index).info()
+    if as_json:
+        print(json.dumps({**asdict(found), "times_smaller": round(found.times_smaller, 3)}))
+        return
+    settings = dict(found.settings)
+    rows: list[tuple[str, object]] = [
+        ("documents", f"{found.documents:,}"),
+        (
+            "pages",
+            f"{found.pages:,}" + (f" ({found.unreadable_pages} could not be read)" if found.unreadable_pages else ""),
+        ),
+        ("vectors", f"{found.vectors:,} of {found.full_vectors:,}"),
+        ("vector bytes", f"{size(found.vector_bytes)} of {size(found.full_vector_bytes)}"),
+        ("times smaller", f"{found.full_vector_bytes / max(found.vector_bytes, 1):.1f}"),
+        ("on disk", size(found.bytes)),
+        ("model", f"{found.model} ({settings.pop('fingerprint')})"),
+        ("method", f"{found.method} " + "  ".join(f"{k} {v}" for k, v in settings.items())),
+    ]
+    table([("index", "left"), (str(index), "left")], rows)
+
+
+@app.command("export", rich_help_panel="Documents")
+def export_command(
+    index: Annotated[Path, typer.Argument(help="The index.", show_default=False)],
+    to: Annotated[Target, typer.Option("--to", help="qdrant, parquet or npz.")],
+    url: Annotated[str | None, typer.Option(help="Qdrant: http://host:6333, or a folder for its local engine.")] = None,
+    collection: Annotated[str | None, typer.Option(help="Qdrant: the collection. Default: the index's name.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-o", help="parquet, npz: the file. Default: beside the index.")] = None,  # noqa: E501
+) -> None:  # fmt: skip
+    """Write all pages into a vector database or a file.
+
+    \b
+    Examples
+      anchorfold export my.index --to qdrant --url http://localhost:6333
+      anchorfold export my.index --to parquet --file my.parquet
+      anchorfold export my.index --to npz
+    """
+    from anchorfold.index import Index
+
+    opened = Index.open(index)
+    options: dict[str, Any] = {}
+    if to is Target.qdrant:
+        if url is None:
+            raise AnchorFoldError(
+                "exporting to Qdrant needs --url: http://host:6333, or a folder for its local engine."
+            )
+        target: str = url
+        options["collection"] = collection or index.resolve().stem
+    else:
+        target = str(file or index.resolve().with_suffix(f".{to.value}"))
+    with err.status(f"exporting to {target}") as status:
+        written = opened.export(
+            to.value, target, **options, progress=lambda n: status.update(f"exporting to {target}: {n:,} pages")
+        )
+    what = f"uploaded {written:,} new pages to" if to is Target.qdrant else f"wrote {written:,} pages to"
+    out.print(f"{what} {target}" + (f", collection {options['collection']}" if options else ""), markup=False)

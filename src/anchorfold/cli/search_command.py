@@ -1,0 +1,78 @@
+"""`anchorfold search`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anchorfold.cli.app import app, err, quiet_libraries
+from anchorfold.cli.look import table
+from anchorfold.errors import AnchorFoldError
+
+if TYPE_CHECKING:
+    from anchorfold.index import Hit
+
+
+@app.command("search", rich_help_panel="Documents")
+def search_command(
+    index: Annotated[Path, typer.Argument(help="The index.", show_default=False)],
+    queries: Annotated[list[str] | None, typer.Argument(help="One query or several.", show_default=False)] = None,
+    file: Annotated[str | None, typer.Option("--queries", help="A file with a query a line; - is standard input.")] = None,  # noqa: E501
+    top: Annotated[int, typer.Option("--top", "-k", min=1, help="Pages to show.")] = 10,
+    document: Annotated[list[str] | None, typer.Option("--document", "-d", help="Only these: names, folders or patterns such as '*.pdf'.")] = None,  # noqa: E501
+    exact: Annotated[bool, typer.Option("--exact", help="Scan all vectors in float, however many.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per query and line.")] = False,
+    device: Annotated[str | None, typer.Option(help="cuda, mps or cpu.")] = None,
+    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")] = False,  # noqa: E501
+) -> None:  # fmt: skip
+    """Find the pages that answer a query.
+
+    \b
+    Examples
+      anchorfold search my.index "net revenue by region"
+      anchorfold search my.index "staff costs" --top 3 --document 'reports/2024/*'
+      anchorfold search my.index --queries questions.txt --json > answers.jsonl
+    """
+    texts = [*(queries or []), *(read_queries(file) if file else [])]
+    if not texts:
+        raise AnchorFoldError("no query: give one in quotes, or --queries FILE.")
+    from anchorfold.index import Index
+
+    quiet_libraries()
+    opened = Index.open(index, device=device, trust_remote_code=trust_remote_code)
+    found = opened.search(texts, top, documents=document or None, exact=True if exact else None)
+    for text, hits in zip(texts, found, strict=True):
+        if as_json:
+            print(json.dumps({"query": text, "results": [as_result(h) for h in hits]}, ensure_ascii=False))
+        else:
+            show(text, hits, titled=len(texts) > 1)
+
+
+def read_queries(name: str) -> list[str]:
+    """Non-empty lines of a file or of standard input."""
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise AnchorFoldError(f"{name} is not text in UTF-8.") from error
+    except OSError as error:
+        raise AnchorFoldError(f"{name} cannot be read: {(error.strerror or str(error)).lower()}.") from error
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def as_result(hit: Hit) -> dict[str, object]:
+    """A hit as JSON."""
+    return {"document": hit.document, "page": hit.page, "score": round(hit.score, 6)}
+
+
+def show(text: str, hits: list[Hit], titled: bool) -> None:
+    """A table of pages."""
+    if not hits:
+        err.print(f"nothing found for {text!r}: the index is empty, or the query holds no word.", markup=False)
+        return
+    rows = [(i + 1, f"{h.score:.3f}", h.document, h.page) for i, h in enumerate(hits)]
+    columns = [("", "right"), ("score", "right"), ("document", "left"), ("page", "right")]
+    table(columns, rows, title=text if titled else None)

@@ -1,0 +1,6 @@
+"""From files to page images: what can be read, in which order, and how it is rendered ahead of the encoder."""
+
+from anchorfold.documents.files import Document, find_documents
+from anchorfold.documents.rendering import RenderedPage, Renderer
+
+__all__ = ["Document", "RenderedPage", "Renderer", "find_documents"]

@@ -1,0 +1,128 @@
+"""Which files of some folders are documents, in a stable order."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from anchorfold.errors import UnreadableDocumentError
+
+PDF = frozenset({".pdf"})
+IMAGES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff"})
+KINDS = PDF | IMAGES
+
+Skip = Callable[[str, str], None]  # a document's name, and why it is left out
+
+
+@dataclass(frozen=True)
+class Document:
+    """A file: `name` as the user gave it (valid text, whatever bytes the system has), `path` absolute."""
+
+    name: str
+    path: Path
+    size: int
+    modified: int
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the content."""
+        try:
+            with open(self.path, "rb") as file:
+                return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+        except OSError as error:
+            raise UnreadableDocumentError(reason(error)) from error
+
+    @cached_property
+    def source(self) -> str:
+        """The absolute path as text: what makes a document the same one in a later run."""
+        return printable(os.fspath(self.path))
+
+
+def printable(path: str) -> str:
+    """A path as valid Unicode; bytes that are none become escapes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def reason(error: OSError) -> str:
+    """What the system says, in a few words."""
+    return (error.strerror or str(error) or type(error).__name__).lower()
+
+
+def source_of(path: str | Path) -> str:
+    """The identity of a path: absolute and normalised, links kept as they are."""
+    return printable(os.path.abspath(path))
+
+
+def find_documents(paths: Iterable[str | Path], skip: Skip, exclude: Path | None = None) -> Iterator[Document]:
+    """Documents among files and folders (recursively), each once, sorted by name within a folder.
+
+    Args:
+        paths: files or folders. A file named by itself is always tried; in folders only known kinds are.
+        skip: told of each file or folder that is left out, and why.
+        exclude: a folder that is not looked into: the index itself.
+    """
+    seen: dict[str, str] = {}
+    hidden = os.path.realpath(exclude) if exclude is not None else None
+    for given in map(os.path.normpath, paths):
+        for path in _walk(given, skip, set(), hidden):
+            name = printable(path)
+            if path == given and Path(path).suffix.lower() not in KINDS:
+                skip(name, f"not a kind that can be read ({', '.join(sorted(KINDS))})")
+                continue
+            real = os.path.realpath(path)
+            if real in seen:
+                if seen[real] != name:
+                    skip(name, f"the same file as {seen[real]}")
+                continue
+            seen[real] = name
+            try:
+                found = os.stat(path)
+                if not os.access(path, os.R_OK):
+                    raise PermissionError(13, "permission denied")
+            except OSError as error:
+                skip(name, reason(error))
+                continue
+            yield Document(name, Path(os.path.abspath(path)), found.st_size, found.st_mtime_ns)
+
+
+def _walk(path: str, skip: Skip, above: set[str], hidden: str | None) -> Iterator[str]:
+    real = os.path.realpath(path)
+    if not os.path.isdir(path):
+        if os.path.exists(path):
+            yield path
+        else:
+            skip(printable(path), "a broken link" if os.path.islink(path) else "no such file or folder")
+        return
+    if real in above:
+        skip(printable(path), "a link back to a folder that holds it")
+        return
+    if real == hidden:
+        return
+    try:
+        entries = sorted(os.listdir(path))
+    except OSError as error:
+        skip(printable(path), reason(error))
+        return
+    for entry in entries:
+        inside = os.path.join(path, entry)
+        if entry.startswith("."):
+            continue
+        if os.path.isdir(inside) or os.path.splitext(entry)[1].lower() in KINDS:
+            yield from _walk(inside, skip, above | {real}, hidden)
+
+
+def matches(wanted: str, document: str, source: str) -> bool:
+    """Whether a name as given, a path, a folder or a pattern means this document."""
+    plain = os.path.normpath(wanted)
+    if plain in (document, source) or source_of(wanted) == source:
+        return True
+    inside = plain.rstrip(os.sep) + os.sep
+    if document.startswith(inside) or source.startswith(source_of(wanted).rstrip(os.sep) + os.sep):
+        return True
+    name = os.path.basename(document)
+    return wanted == name or fnmatch.fnmatchcase(document, wanted) or fnmatch.fnmatchcase(name, wanted)

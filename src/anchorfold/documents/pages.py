@@ -1,0 +1,149 @@
+"""Pages of one document as images: PDF by pypdfium2, images by Pillow."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import pypdfium2 as pdfium
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from anchorfold.documents.files import PDF, reason
+from anchorfold.errors import UnreadableDocumentError
+
+# Backbones say what they want; this is enough for all (Nemotron's eight tiles of 512 x 512).
+RENDER_PIXELS = 2_000_000
+MAX_SCALE = 4.0  # 288 dots per inch: small cards and slides gain nothing from more
+MAX_IMAGE_PIXELS = 200_000_000
+
+_PDF_REASONS = {
+    4: "encrypted: save a copy without a password",
+    3: "not a PDF, or damaged",
+    2: "cannot be opened",
+    5: "protected by an unsupported security scheme",
+}
+
+
+class Pages(Protocol):
+    """An open document."""
+
+    def __len__(self) -> int: ...
+
+    def image(self, number: int) -> Image.Image:
+        """Page `number`, from 0, in RGB."""
+        ...
+
+
+class PdfPages:
+    """A PDF."""
+
+    def __init__(self, pdf: pdfium.PdfDocument, pixels: int) -> None:
+        self.pdf, self.pixels = pdf, pixels
+
+    def __len__(self) -> int:
+        return len(self.pdf)
+
+    def image(self, number: int) -> Image.Image:
+        """The rendered page, at most `pixels` large, its aspect ratio kept."""
+        try:
+            page = self.pdf[number]
+            width, height = page.get_size()
+            if not (width > 0 and height > 0):
+                raise UnreadableDocumentError("a page without a size")
+            scale = min(MAX_SCALE, (self.pixels / (width * height)) ** 0.5)
+            image = page.render(scale=scale, may_draw_forms=True).to_pil().convert("RGB")
+            page.close()
+        except (pdfium.PdfiumError, ValueError, MemoryError) as error:
+            raise UnreadableDocumentError(f"damaged ({error})") from error
+        return image
+
+
+class ImagePages:
+    """An image file; TIFF may hold several pages."""
+
+    def __init__(self, image: Image.Image, pixels: int) -> None:
+        self.file, self.pixels = image, pixels
+
+    def __len__(self) -> int:
+        return getattr(self.file, "n_frames", 1)
+
+    def image(self, number: int) -> Image.Image:
+        """The frame the right way up, transparent parts white, at most `pixels` large."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.file.seek(number)
+                _refuse_bombs(self.file)
+                frame = ImageOps.exif_transpose(self.file)
+                if frame.mode in ("RGBA", "LA", "PA") or "transparency" in frame.info:
+                    frame = frame.convert("RGBA")
+                    frame = Image.alpha_composite(Image.new("RGBA", frame.size, "white"), frame)
+                if frame.mode.startswith("I;16") or frame.mode == "I":
+                    frame = frame.point(lambda v: v / 256).convert("L")
+                frame = frame.convert("RGB")
+        except (OSError, ValueError, SyntaxError, EOFError, MemoryError) as error:
+            raise UnreadableDocumentError(f"damaged image ({str(error) or type(error).__name__})") from error
+        width, height = frame.size
+        scale = (self.pixels / (width * height)) ** 0.5
+        if scale < 1:
+            size = (max(1, round(width * scale)), max(1, round(height * scale)))
+            frame = frame.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0)
+        return frame
+
+
+def _refuse_bombs(image: Image.Image) -> None:
+    width, height = image.size
+    if width * height > MAX_IMAGE_PIXELS:
+        raise UnreadableDocumentError(
+            f"{width} x {height} pixels, more than {MAX_IMAGE_PIXELS // 10**6} million: make it smaller"
+        )
+
+
+@contextmanager
+def open_pages(path: str | Path, pixels: int = RENDER_PIXELS) -> Iterator[Pages]:
+    """A document's pages; raises UnreadableDocumentError with the reason if it has none."""
+    path = Path(path)
+    try:
+        if path.stat().st_size == 0:
+            raise UnreadableDocumentError("empty file")
+        pages = _open_pdf(path, pixels) if path.suffix.lower() in PDF else _open_image(path, pixels)
+    except OSError as error:
+        raise UnreadableDocumentError(reason(error)) from error
+    try:
+        if len(pages) == 0:
+            raise UnreadableDocumentError("no pages")
+        yield pages
+    finally:
+        (pages.pdf if isinstance(pages, PdfPages) else pages.file).close()
+
+
+def _open_pdf(path: Path, pixels: int) -> PdfPages:
+    with open(path, "rb") as file:
+        start = file.read(1024)
+    if b"%PDF-" not in start:
+        raise UnreadableDocumentError("not a PDF, whatever its name says")
+    try:
+        pdf = pdfium.PdfDocument(path)
+    except pdfium.PdfiumError as error:
+        code = getattr(error, "err_code", None)
+        raise UnreadableDocumentError(_PDF_REASONS.get(code or 0, f"damaged ({error})")) from error
+    pdf.init_forms()
+    return PdfPages(pdf, pixels)
+
+
+def _open_image(path: Path, pixels: int) -> ImagePages:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        try:
+            image = Image.open(path)
+        except Image.DecompressionBombError as error:
+            raise UnreadableDocumentError(f"too many pixels to be opened safely ({error})") from error
+        except UnidentifiedImageError as error:
+            raise UnreadableDocumentError("not an image that can be read") from error
+        except (ValueError, SyntaxError) as error:
+            raise UnreadableDocumentError(f"damaged image ({error})") from error
+    _refuse_bombs(image)
+    return ImagePages(image, pixels)

@@ -1,0 +1,315 @@
+"""An index of documents on disk: add, search, remove, export. The same that the command line offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anchorfold.backbones import Retriever, load
+from anchorfold.backbones.loading import DEFAULT_MODEL
+from anchorfold.compressors import BudgetCompressor, Compressor, FullIndex, compressor
+from anchorfold.documents.files import matches
+from anchorfold.errors import AnchorFoldError, MismatchError
+from anchorfold.ingest import AddReport, Ingest, Progress
+from anchorfold.page import EncodedPage
+from anchorfold.scan import Scanner
+from anchorfold.store.flat import open_flat
+from anchorfold.store.folder import is_index, make_folder
+from anchorfold.store.info import IndexInfo, index_info
+from anchorfold.store.lock import writer_lock
+from anchorfold.store.schema import DTYPES, IndexSettings, encoded_of
+from anchorfold.store.table import PageTable, quoted
+
+DEFAULT_RATIO = 0.2  # near lossless
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A page that answers a query. `document` is its path as given when it was indexed, `page` counts from 1."""
+
+    document: str
+    page: int
+    score: float
+    source: str
+
+
+class Index:
+    """A folder with a table of pages. Make one with `Index.create`, come back to it with `Index.open`.
+
+    Any number of processes may search at once, and one may write; searching sees new pages at its next query.
+    """
+
+    def __init__(self, table: PageTable, model: Retriever | None, load_options: dict[str, Any]) -> None:
+        self._table, self._given, self._load_options = table, model, load_options
+        self._scanner: Scanner | None = None
+        if model is not None:
+            self._check(model)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        model: str | Retriever = DEFAULT_MODEL,
+        ratio: float | None = None,
+        *,
+        cap: int | None = None,
+        method: str = "anchorfold",
+        dtype: str = "float16",
+        thumbnails: bool = True,
+        exist_ok: bool = False,
+        **load_options: Any,
+    ) -> Index:
+        """A new, empty index.
+
+        Args:
+            path: a folder that is empty or does not exist.
+            model: what `anchorfold.load` takes, or a retriever.
+            ratio: vectors kept of each page, 0.2 (five times smaller) if neither it nor `cap` is given.
+            cap: or at most that many vectors a page.
+            method: a compressor's name.
+            dtype: of stored vectors: float16, float32 or int8.
+            thumbnails: keep a small picture of each page.
+            exist_ok: open the index instead if there is one already that was made with the same settings.
+            **load_options: for `anchorfold.load`.
+        """
+        folder = Path(path)
+        if dtype not in DTYPES:
+            raise AnchorFoldError(f"vectors cannot be stored as {dtype!r}: choose one of {', '.join(DTYPES)}.")
+        options = budget_options(method, ratio, cap)
+        made = compressor(method, **options)
+        make_folder(folder)
+        retriever = load(model, **load_options) if isinstance(model, str) else model
+        settings = IndexSettings(
+            model=retriever.name, fingerprint=retriever.fingerprint, dim=retriever.dim, method=method,
+            options=options, window=retriever.settings.window, steps=retriever.settings.steps, dtype=dtype,
+            thumbnails=thumbnails, bidirectional=load_options.get("bidirectional"),
+        )  # fmt: skip
+        retriever.warn_if_causal() if made.signals(retriever.settings) else None
+        with writer_lock(folder, wait=30):
+            if is_index(folder):
+                if not exist_ok:
+                    raise AnchorFoldError(f"{folder} holds an index already: open it, or choose another folder.")
+                table = PageTable.open(folder)
+                _same_compressor(table.settings, method, options, dtype)
+            else:
+                table = PageTable.create(folder, settings)
+        return cls(table, retriever, load_options)
+
+    @classmethod
+    def open(cls, path: str | Path, model: Retriever | None = None, **load_options: Any) -> Index:
+        """An index that exists. Its own model is loaded when it is first needed, unless one is given."""
+        return cls(PageTable.open(Path(path)), model, load_options)
+
+    # What it is.
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return self._table.folder
+
+    @property
+    def settings(self) -> IndexSettings:
+        """What it was made with."""
+        return self._table.settings
+
+    @property
+    def version(self) -> int:
+        """Moves with every change."""
+        return self._table.version
+
+    @cached_property
+    def model(self) -> Retriever:
+        """The retriever that it was made with."""
+        if self._given is not None:
+            return self._given
+        options = dict(self._load_options)
+        if self.settings.bidirectional is not None:
+            options.setdefault("bidirectional", self.settings.bidirectional)
+        found = load(self.settings.model, **options)
+        self._check(found)
+        return found
+
+    @cached_property
+    def compressor(self) -> Compressor:
+        """The compressor that it was made with."""
+        options = dict(self.settings.options)
+        if self.settings.method == "anchorfold":
+            # A later calibration of the model must not mix two windows in one index.
+            options |= {"window": self.settings.window, "steps": self.settings.steps}
+        return compressor(self.settings.method, **options)
+
+    def _check(self, model: Retriever) -> None:
+        if model.fingerprint != self.settings.fingerprint:
+            raise MismatchError(
+                f"{self.path} was made with another model ({self.settings.model}, fingerprint "
+                f"{self.settings.fingerprint}; {model.name} has {model.fingerprint}): load that one, or index again."
+            )
+
+    # Writing.
+
+    @contextmanager
+    def _writing(self, wait: float, waiting: Callable[[str], None] | None = None) -> Iterator[None]:
+        with writer_lock(self.path, wait, waiting):
+            self._table.refresh()
+            yield
+
+    def add(
+        self,
+        paths: str | Path | Sequence[str | Path],
+        *,
+        prune: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+        batch_size: int | None = None,
+        wait: float = -1,
+        waiting: Callable[[str], None] | None = None,
+    ) -> AddReport:
+        """Add documents, or bring them up to date: only what changed is encoded.
+
+        Args:
+            paths: files or folders: PDF, PNG, JPEG, WebP, TIFF.
+            prune: drop documents of these folders that are no longer on disk.
+            progress: told after every page.
+            stop: asked after every page; True ends the run after the current batch, which is committed.
+            batch_size: pages a forward pass.
+            wait: seconds to wait for another writer; negative waits for ever, 0 does not.
+            waiting: told, in a sentence, whom it waits for.
+        """
+        paths = [paths] if isinstance(paths, (str, Path)) else list(paths)
+        with self._writing(wait, waiting):
+            report = Ingest(self._table, self.model, self.compressor, progress, stop, batch_size).run(paths, prune)
+            self._table.finish()
+        if report.pages or report.removed:
+            self._open_scanner()
+        return report
+
+    def remove(self, names: str | Path | Sequence[str | Path], *, wait: float = -1) -> list[str]:
+        """Remove documents by name as given, path, folder or pattern; returns the names removed."""
+        names = [names] if isinstance(names, (str, Path)) else list(names)
+        with self._writing(wait):
+            known = {source: state.document for source, state in self._table.documents().items()}
+            chosen: set[str] = set()
+            for name in names:
+                found = {s for s, d in known.items() if matches(str(name), d, s)}
+                if not found:
+                    raise AnchorFoldError(f"{self.path} holds no document {str(name)!r}: nothing was removed.")
+                chosen |= found
+            for start in range(0, len(ordered := sorted(chosen)), 500):
+                self._table.delete(f"source IN ({', '.join(map(quoted, ordered[start : start + 500]))})")
+        return sorted(known[s] for s in chosen)
+
+    # Reading.
+
+    def search(
+        self,
+        query: str | Sequence[str],
+        top: int = 10,
+        *,
+        documents: str | Sequence[str] | None = None,
+        exact: bool | None = None,
+    ) -> Any:
+        """The best pages: a list of hits for one query, a list of such lists for several.
+
+        Args:
+            query: a text or several.
+            top: pages a query.
+            documents: only pages of these: names, paths, folders or patterns such as `*.pdf`.
+            exact: True scans all vectors in float; None takes the fast path on large indexes (an int8 scan, then
+                exact scores of the best hundred).
+        """
+        texts = [query] if isinstance(query, str) else list(query)
+        if top < 1:
+            raise AnchorFoldError(f"top must be at least 1, got {top}.")
+        found = self.search_vectors(self.model.encode_queries(texts), top, documents=documents, exact=exact)
+        return found[0] if isinstance(query, str) else found
+
+    def search_vectors(
+        self,
+        queries: Sequence[Tensor],
+        top: int = 10,
+        *,
+        documents: str | Sequence[str] | None = None,
+        exact: bool | None = None,
+    ) -> list[list[Hit]]:
+        """As `search`, for queries that are encoded already, `(tokens, d)` each."""
+        scanner = self._open_scanner()
+        pages = scanner.flat.pages
+        allowed = None if documents is None else self._allowed(documents, pages)
+        results = []
+        for ranking in scanner.top(queries, top, allowed, exact):
+            numbers = [n for n, _ in ranking]
+            rows = pages.take(numbers).to_pylist() if numbers else []
+            results.append([Hit(r["document"], r["page"], s, r["source"]) for r, (_, s) in zip(rows, ranking, strict=True)])  # fmt: skip  # noqa: E501
+        return results
+
+    def _open_scanner(self) -> Scanner:
+        version = self._table.refresh()
+        if self._scanner is None or self._scanner.flat.version != version:
+            self._scanner = Scanner(self._table.consistently(lambda: open_flat(self._table)))
+        return self._scanner
+
+    def _allowed(self, documents: str | Sequence[str], pages: Any) -> Tensor:
+        wanted = [documents] if isinstance(documents, str) else list(documents)
+        verdict: dict[tuple[str, str], bool] = {}
+        mask = torch.zeros(pages.num_rows, dtype=torch.bool)
+        for i, key in enumerate(zip(pages["document"].to_pylist(), pages["source"].to_pylist(), strict=True)):
+            if key not in verdict:
+                verdict[key] = any(matches(w, *key) for w in wanted)
+            mask[i] = verdict[key]
+        if not mask.any():
+            raise AnchorFoldError(f"{self.path} holds no document that matches {', '.join(wanted)}.")
+        return mask
+
+    def page(self, document: str, page: int) -> tuple[EncodedPage, dict[str, Any]]:
+        """One page as it is stored, and what else is known of it (source, document, thumbnail, ...)."""
+        self._table.refresh()
+        for source, state in self._table.documents().items():
+            if matches(document, state.document, source) and page in state.have:
+                row = self._table.page(source, page, self._table.table.schema.names)
+                if row is not None:
+                    plain = ("source", "document", "page", "pages", "full", "kept", "thumbnail", "problem")
+                    return encoded_of(row, 0), {name: row[name][0].as_py() for name in plain}
+        raise AnchorFoldError(f"{self.path} holds no page {page} of {document!r}.")
+
+    def info(self) -> IndexInfo:
+        """Counts, sizes and settings."""
+        self._table.refresh()
+        return self._table.consistently(lambda: index_info(self._table))
+
+    def export(self, to: str, target: str | Path, **options: Any) -> int:
+        """Write all pages elsewhere: `to` is qdrant, parquet or npz. Returns the number of pages written."""
+        from anchorfold.export import exporter
+
+        self._table.refresh()
+        return self._table.consistently(lambda: exporter(to)(self._table, target, **options))
+
+
+def budget_options(method: str, ratio: float | None, cap: int | None) -> dict[str, Any]:
+    """A compressor's options from a ratio or a cap, checked."""
+    if method == FullIndex.name:
+        return {}
+    if ratio is not None and cap is not None:
+        raise AnchorFoldError("give a ratio or a cap, not both.")
+    options: dict[str, Any] = {"cap": cap} if cap is not None else {"ratio": DEFAULT_RATIO if ratio is None else ratio}
+    try:
+        made = compressor(method, **options)
+    except ValueError as error:
+        raise AnchorFoldError(str(error)) from error
+    if not isinstance(made, BudgetCompressor):
+        raise AnchorFoldError(f"{method} must be calibrated before it can index: choose another method.")
+    return options
+
+
+def _same_compressor(settings: IndexSettings, method: str, options: dict[str, Any], dtype: str) -> None:
+    if (settings.method, settings.options, settings.dtype) != (method, options, dtype):
+        raise MismatchError(
+            f"the index was made with {settings.method} {settings.options} as {settings.dtype}, not with {method} "
+            f"{options} as {dtype}: leave these options out, or choose another folder."
+        )
