@@ -7,25 +7,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from anchorfold.backbones import Retriever, load
-from anchorfold.backbones.loading import DEFAULT_MODEL
 from anchorfold.compressors import BudgetCompressor, Compressor, FullIndex, compressor
 from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError, MismatchError
 from anchorfold.ingest import AddReport, Ingest, Progress
 from anchorfold.page import EncodedPage
 from anchorfold.scan import Scanner
+from anchorfold.settings import DEFAULT_MODEL
 from anchorfold.store.flat import open_flat
 from anchorfold.store.folder import is_index, make_folder
 from anchorfold.store.info import IndexInfo, index_info
 from anchorfold.store.lock import writer_lock
 from anchorfold.store.schema import DTYPES, IndexSettings, encoded_of
 from anchorfold.store.table import PageTable, quoted
+
+if TYPE_CHECKING:
+    from anchorfold.backbones import Retriever
 
 DEFAULT_RATIO = 0.2  # near lossless
 
@@ -85,7 +87,7 @@ class Index:
         options = budget_options(method, ratio, cap)
         made = compressor(method, **options)
         make_folder(folder)
-        retriever = load(model, **load_options) if isinstance(model, str) else model
+        retriever = load_model(model, load_options) if isinstance(model, str) else model
         settings = IndexSettings(
             model=retriever.name, fingerprint=retriever.fingerprint, dim=retriever.dim, method=method,
             options=options, window=retriever.settings.window, steps=retriever.settings.steps, dtype=dtype,
@@ -132,7 +134,7 @@ class Index:
         options = dict(self._load_options)
         if self.settings.bidirectional is not None:
             options.setdefault("bidirectional", self.settings.bidirectional)
-        found = load(self.settings.model, **options)
+        found = load_model(self.settings.model, options)
         self._check(found)
         return found
 
@@ -289,6 +291,13 @@ class Index:
 
         self._table.refresh()
         return self._table.consistently(lambda: exporter(to)(self._table, target, **options))
+
+
+def load_model(name: str, options: dict[str, Any]) -> Retriever:
+    """`anchorfold.load`, imported when a model is needed: counting and removing pages go without."""
+    from anchorfold.backbones import load
+
+    return load(name, **options)
 
 
 def budget_options(method: str, ratio: float | None, cap: int | None) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from anchorfold.backbones.base import Retriever
 from anchorfold.compressors import Compressor
 from anchorfold.documents import Document, RenderedPage, Renderer, find_documents
 from anchorfold.documents.files import source_of
@@ -18,6 +18,9 @@ from anchorfold.errors import UnreadableDocumentError
 from anchorfold.page import EncodedPage
 from anchorfold.store.schema import PageRow
 from anchorfold.store.table import DocumentState, PageTable, quoted
+
+if TYPE_CHECKING:
+    from anchorfold.backbones import Retriever
 
 COMMIT_PAGES = 32
 COMMIT_SECONDS = 15.0

@@ -120,7 +120,7 @@ class Scanner:
         available = len(self.flat) if allowed is None else int(allowed.sum())
         results: list[list[tuple[int, float]]] = []
         for query, row in zip(queries, scores, strict=True):
-            if not len(query):
+            if not len(query) or not available:
                 results.append([])
                 continue
             if exact:

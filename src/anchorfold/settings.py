@@ -8,6 +8,7 @@ import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+DEFAULT_MODEL = "nano"  # it ships with this package
 CALIBRATION_FILE = "anchorfold.json"
 
 

@@ -14,9 +14,7 @@ from anchorfold.backbones.nano import WEIGHTS, Nano
 from anchorfold.backbones.nemotron import NemotronColEmbed
 from anchorfold.backbones.retrieval_heads import ColModernVBert, ColPali, ColQwen2, RetrievalHead
 from anchorfold.nano.config import NanoConfig
-from anchorfold.settings import settings_for
-
-DEFAULT_MODEL = "nano"
+from anchorfold.settings import DEFAULT_MODEL, settings_for
 
 _HEADS: dict[str, tuple[type[RetrievalHead], str, str]] = {
     "colpali": (ColPali, "ColPaliForRetrieval", "ColPaliProcessor"),

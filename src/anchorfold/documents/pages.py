@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -128,10 +129,19 @@ def _open_pdf(path: Path, pixels: int) -> PdfPages:
     try:
         pdf = pdfium.PdfDocument(path)
     except pdfium.PdfiumError as error:
-        code = getattr(error, "err_code", None)
-        raise UnreadableDocumentError(_PDF_REASONS.get(code or 0, f"damaged ({error})")) from error
+        raise UnreadableDocumentError(_pdf_problem(path, getattr(error, "err_code", 0) or 0)) from error
     pdf.init_forms()
     return PdfPages(pdf, pixels)
+
+
+def _pdf_problem(path: Path, code: int) -> str:
+    data = path.read_bytes()
+    if re.search(rb"/Count\s+0\b", data) and not re.search(rb"/Type\s*/Page\b", data):
+        return "no pages"
+    # The library may still report the error of the document before.
+    if code == 4 and b"/Encrypt" not in data:
+        code = 0
+    return _PDF_REASONS.get(code, "damaged: it cannot be opened")
 
 
 def _open_image(path: Path, pixels: int) -> ImagePages:

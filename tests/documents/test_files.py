@@ -1,0 +1,79 @@
+import os
+
+import pytest
+
+from anchorfold.documents.files import find_documents, matches, printable
+from tests.number_reader import write_pdf
+
+
+def find(*paths, exclude=None):
+    skipped = []
+    found = list(find_documents(paths, lambda name, why: skipped.append((name, why)), exclude))
+    return [d.name for d in found], skipped
+
+
+def test_folders_are_read_recursively_in_a_stable_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("b.pdf", "a.PDF", "sub/z.png", "sub/deeper/c.tiff", "notes.txt", ".hidden.pdf"):
+        (tmp_path / "reports" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "reports" / name).write_bytes(b"x")
+    names, skipped = find("./reports")
+    assert names == ["reports/a.PDF", "reports/b.pdf", "reports/sub/deeper/c.tiff", "reports/sub/z.png"]
+    assert skipped == []
+    assert find("reports/b.pdf", "reports")[0] == ["reports/b.pdf", *[n for n in names if n != "reports/b.pdf"]]
+
+
+def test_a_file_that_is_no_document_is_refused_only_when_named(tmp_path):
+    (tmp_path / "notes.txt").write_text("x")
+    assert find(tmp_path) == ([], [])
+    assert "not a kind" in find(tmp_path / "notes.txt")[1][0][1]
+
+
+def test_what_is_not_there_is_one_line(tmp_path):
+    (tmp_path / "gone.pdf").symlink_to(tmp_path / "nowhere.pdf")
+    assert find(tmp_path / "missing")[1] == [(str(tmp_path / "missing"), "no such file or folder")]
+    assert find(tmp_path)[1] == [(str(tmp_path / "gone.pdf"), "a broken link")]
+
+
+def test_a_loop_of_links_ends(tmp_path):
+    (tmp_path / "a").mkdir()
+    write_pdf(tmp_path / "a" / "one.pdf", [1])
+    (tmp_path / "a" / "again").symlink_to(tmp_path / "a")
+    names, skipped = find(tmp_path)
+    assert names == [str(tmp_path / "a" / "one.pdf")]
+    assert skipped == [(str(tmp_path / "a" / "again"), "a link back to a folder that holds it")]
+
+
+def test_the_index_itself_is_not_looked_into(tmp_path):
+    write_pdf(tmp_path / "my.index" / "one.pdf", [1])
+    write_pdf(tmp_path / "two.pdf", [1])
+    assert find(tmp_path, exclude=tmp_path / "my.index")[0] == [str(tmp_path / "two.pdf")]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
+def test_unreadable_files_are_said(tmp_path):
+    path = write_pdf(tmp_path / "secret.pdf", [1])
+    path.chmod(0)
+    assert find(tmp_path)[1] == [(str(path), "permission denied")]
+
+
+def test_names_that_are_no_unicode_and_very_long_ones(tmp_path):
+    raw = os.fsencode(tmp_path) + b"/caf\xe9 \xf0\x9f\x93\x84.pdf"
+    with open(raw, "wb") as file:
+        file.write(b"x")
+    long = tmp_path / ("n" * 240 + ".pdf")
+    long.write_bytes(b"x")
+    names, _ = find(tmp_path)
+    assert len(names) == 2
+    for name in names:
+        name.encode()
+    assert printable(os.fsdecode(raw)).endswith("caf\\xe9 \N{PAGE FACING UP}.pdf")
+
+
+def test_matching_by_name_path_folder_and_pattern(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    document, source = "reports/old.pdf", str(tmp_path / "reports/old.pdf")
+    for wanted in ("reports/old.pdf", "./reports/old.pdf", source, "reports", "reports/", "*.pdf", "old.pdf", "reports/*"):
+        assert matches(wanted, document, source), wanted
+    for wanted in ("old", "report", "*.png", "other/old.pdf", "reports/ol"):
+        assert not matches(wanted, document, source), wanted
