@@ -62,13 +62,17 @@ class NumberReader:
             time.sleep(self.seconds)
             number = read_number(image)
             self.encoded.append(number)
-            state = PageState(torch.from_numpy(number_vectors(number)), lambda z: z, Signals(), PatchGrid.single(ROWS, COLUMNS))
+            state = PageState(
+                torch.from_numpy(number_vectors(number)), lambda z: z, Signals(), PatchGrid.single(ROWS, COLUMNS)
+            )
             folded = (compressor or FullIndex()).compress(state, self.settings)
             found.append(EncodedPage(folded.vectors, folded.anchors, folded.groups, folded.weights, state.grid))
         return found
 
     def encode_queries(self, texts):
-        return [torch.from_numpy(number_vectors(int(t.split()[-1]))) if t.strip() else torch.zeros(0, DIM) for t in texts]
+        return [
+            torch.from_numpy(number_vectors(int(t.split()[-1]))) if t.strip() else torch.zeros(0, DIM) for t in texts
+        ]
 
 
 def index_settings(**changes) -> IndexSettings:

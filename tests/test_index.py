@@ -68,6 +68,27 @@ class TestAdding:
         assert index.add(reports.resolve()).unchanged == 3
         assert stored(index) == ALL
 
+    def test_documents_and_index_may_move_together(self, index, reports, reader, tmp_path, monkeypatch):
+        index.add("reports")
+        (tmp_path / "elsewhere").mkdir()
+        for name in ("reports", "my.index"):
+            (tmp_path / name).rename(tmp_path / "elsewhere" / name)
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        reader.encoded.clear()
+        moved = Index.open("my.index", reader)
+        assert moved.add("reports").unchanged == 3
+        assert reader.encoded == []
+        assert stored(moved) == ALL
+        assert moved.search("page 77", top=1)[0].source == str(tmp_path / "elsewhere/reports/c.png")
+
+    def test_two_files_of_the_same_name_are_two_documents(self, index, reports, tmp_path, monkeypatch):
+        index.add("reports")
+        write_pdf(tmp_path / "second/reports/a.pdf", [8])
+        monkeypatch.chdir(tmp_path / "second")
+        assert index.add("reports").added == 1
+        assert stored(index) == [(str(tmp_path / "second/reports/a.pdf"), 1), *ALL]
+        assert index.add("reports").unchanged == 1
+
     def test_documents_that_are_gone(self, index, reports):
         index.add("reports")
         (reports / "a.pdf").unlink()
@@ -165,7 +186,7 @@ class TestReplacing:
             table = PageTable.open(index.path)
             while not done.is_set():
                 table.refresh()
-                rows = table.consistently(lambda: [b for b in table.scan(["digest"])])
+                rows = table.consistently(lambda: list(table.scan(["digest"])))
                 seen.append((len({d for b in rows for d in b["digest"].to_pylist()}), sum(b.num_rows for b in rows)))
 
         watcher = threading.Thread(target=watch)
@@ -279,7 +300,8 @@ class TestSettings:
 
     def test_wrong_options(self, tmp_path, reader):
         for options, words in (({"ratio": 2.0}, "ratio"), ({"method": "zip"}, "zip"), ({"dtype": "int4"}, "int4"),
-                               ({"ratio": 0.1, "cap": 3}, "not both"), ({"method": "docpruner"}, "calibrated")):  # fmt: skip
+                               ({"ratio": 0.1, "cap": 3}, "not both"),
+                               ({"method": "docpruner"}, "calibrated")):  # fmt: skip
             with pytest.raises(AnchorFoldError, match=words):
                 Index.create(tmp_path / "w.index", reader, **options)
 

@@ -25,7 +25,9 @@ def make_flat(pages=200, dim=32, seed=0, dtype=np.float16):
 
 def queries_of(count, dim=32, seed=1):
     generator = torch.Generator().manual_seed(seed)
-    return [torch.nn.functional.normalize(torch.randn(3 + i % 5, dim, generator=generator), dim=1) for i in range(count)]
+    return [
+        torch.nn.functional.normalize(torch.randn(3 + i % 5, dim, generator=generator), dim=1) for i in range(count)
+    ]
 
 
 def split(flat):
@@ -69,7 +71,9 @@ def test_filters_and_counts(exact):
 def test_queries_without_vectors_and_indexes_without_pages():
     scanner = Scanner(make_flat(5))
     assert scanner.top([torch.zeros(0, 32), *queries_of(1)], 3)[0] == []
-    empty = FlatIndex(1, np.zeros((0, 32), np.float16), np.zeros((0, 32), np.int8), np.zeros(0, np.int64), 1.0, pa.table({}))
+    empty = FlatIndex(
+        1, np.zeros((0, 32), np.float16), np.zeros((0, 32), np.int8), np.zeros(0, np.int64), 1.0, pa.table({})
+    )
     for exact in (True, False):
         assert Scanner(empty).top(queries_of(2), 3, None, exact) == [[], []]
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,7 +93,7 @@ class Ingest:
         """Add or update every document among the paths; with `prune`, drop those that are gone from them."""
         began = time.monotonic()
         self._known = self.table.documents()
-        documents = list(find_documents(paths, self._skip, exclude=self.table.folder))
+        documents = self._recognise(find_documents(paths, self._skip, exclude=self.table.folder))
         self.progress.of_documents = len(documents)
         self.tell(self.progress)
         self._renderer = Renderer(self._requests(documents), self.model.page_pixels, census=documents)
@@ -115,6 +115,29 @@ class Ingest:
         self._note_missing(paths, {d.source for d in documents}, prune)
         self.report.seconds = time.monotonic() - began
         return self.report
+
+    def _recognise(self, found: Iterable[Document]) -> list[Document]:
+        """Give documents that the table knows their name there.
+
+        A file is known by its path. If that is new but its name is taken, the file was moved, together with the
+        folder it is named from, unless the old one is still there: then they are two, and the new one gets its full
+        path for a name.
+        """
+        documents, moved = [], {}
+        names = {state.document: source for source, state in self._known.items()}
+        for document in found:
+            name = document.name
+            if document.source in self._known:
+                name = self._known[document.source].document
+            elif (old := names.get(name)) is not None:
+                if os.path.exists(old):
+                    name = document.source
+                else:
+                    moved[old] = document.source
+                    self._known[document.source] = self._known.pop(old)
+            documents.append(replace(document, name=name))
+        self.table.move(moved)
+        return documents
 
     def _skip(self, name: str, why: str) -> None:
         self.report.skipped.append((name, why))

@@ -73,7 +73,16 @@ def test_names_that_are_no_unicode_and_very_long_ones(tmp_path):
 def test_matching_by_name_path_folder_and_pattern(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     document, source = "reports/old.pdf", str(tmp_path / "reports/old.pdf")
-    for wanted in ("reports/old.pdf", "./reports/old.pdf", source, "reports", "reports/", "*.pdf", "old.pdf", "reports/*"):
+    for wanted in (
+        "reports/old.pdf",
+        "./reports/old.pdf",
+        source,
+        "reports",
+        "reports/",
+        "*.pdf",
+        "old.pdf",
+        "reports/*",
+    ):
         assert matches(wanted, document, source), wanted
     for wanted in ("old", "report", "*.png", "other/old.pdf", "reports/ol"):
         assert not matches(wanted, document, source), wanted

@@ -48,7 +48,10 @@ def test_transparent_deep_and_turned_images(tmp_path):
     Image.new("RGBA", (40, 40), (0, 0, 0, 0)).save(tmp_path / "clear.png")
     Image.fromarray(np.full((40, 40), 65535, np.uint16)).save(tmp_path / "deep.png")
     turned = Image.new("RGB", (60, 20), "white")
-    turned.save(tmp_path / "turned.jpg", exif=b"Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x01\x01\x12\x00\x03\x00\x00\x00\x01\x00\x06\x00\x00\x00\x00\x00\x00")  # noqa: E501
+    turned.save(
+        tmp_path / "turned.jpg",
+        exif=b"Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x01\x01\x12\x00\x03\x00\x00\x00\x01\x00\x06\x00\x00\x00\x00\x00\x00",
+    )
     for name in ("clear.png", "deep.png"):
         with open_pages(tmp_path / name) as pages:
             assert pages.image(0).getpixel((5, 5)) == (255, 255, 255), name

@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 
 from anchorfold.errors import MismatchError
 from anchorfold.page import EncodedPage, PatchGrid
-from anchorfold.store.schema import FORMAT, METADATA_KEY, IndexSettings, PageRow, encoded_of, page_schema, quantise, to_table
+from anchorfold.store.schema import (
+    FORMAT,
+    METADATA_KEY,
+    IndexSettings,
+    PageRow,
+    encoded_of,
+    page_schema,
+    quantise,
+    to_table,
+)
 from tests.number_reader import DIM, index_settings
 
 

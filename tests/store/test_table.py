@@ -64,7 +64,7 @@ def test_documents_tells_live_and_staged_pages_apart(table):
 
 
 def test_quotes_in_names(table):
-    name = "it's; DROP TABLE \"x\" -- ü.pdf"
+    name = 'it\'s; DROP TABLE "x" -- ü.pdf'
     table.append([row(1, source=name), row(1)])
     assert table.page(name, 1, ["source"])["source"][0].as_py() == name
     table.delete(f"source = {quoted(name)}")

@@ -86,7 +86,3 @@ def main() -> None:
     except OSError as error:
         fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
         sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -52,6 +52,10 @@ def index_command(
       anchorfold index a.pdf scans/ --to my.index --ratio 0.05
       anchorfold index ./reports --to my.index --prune
     """
+    from anchorfold.store.folder import is_index, require_free
+
+    if not is_index(to):
+        require_free(to)
     require_documents(paths, to)
     load_options = {"device": device, "trust_remote_code": trust_remote_code, "bidirectional": bidirectional}
     index = open_or_create(to, {"model": model, "ratio": ratio, "cap": cap, "method": method, "dtype": dtype, "thumbnails": thumbnails}, load_options)  # fmt: skip  # noqa: E501

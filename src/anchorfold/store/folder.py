@@ -34,16 +34,22 @@ def folder_bytes(folder: Path) -> int:
     return total
 
 
+def require_free(folder: Path) -> None:
+    """Refuse a folder that holds something else: it must be new, empty, or left by a creation that was cut short."""
+    if folder.exists() and not folder.is_dir():
+        raise NotAnIndexError(f"{folder} is a file: give a folder for the index.")
+    try:
+        others = sorted({e.name for e in folder.iterdir()} - OURS) if folder.exists() else []
+    except OSError as error:
+        raise AnchorFoldError(f"{folder} cannot be read: {(error.strerror or str(error)).lower()}.") from error
+    if others:
+        raise NotAnIndexError(f"{folder} is not an index and not empty ({others[0]} is in it): choose another folder.")
+
+
 def make_folder(folder: Path) -> None:
-    """A folder that may become an index: new, empty, or left behind by a creation that was cut short."""
+    """A folder that may become an index."""
+    require_free(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        entries = {e.name for e in folder.iterdir()}
-    except FileExistsError as error:
-        raise NotAnIndexError(f"{folder} is a file: give a folder for the index.") from error
     except OSError as error:
         raise AnchorFoldError(f"{folder} cannot be made: {(error.strerror or str(error)).lower()}.") from error
-    if entries - OURS:
-        raise NotAnIndexError(
-            f"{folder} is not an index and not empty ({sorted(entries - OURS)[0]} is in it): choose another folder."
-        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -125,6 +125,20 @@ class PageTable:
             self.table.update(where=f"source = {quoted(source)}", values_sql={"live": f"digest = {quoted(digest)}"})
         self._committed()
         self.delete(f"source = {quoted(source)} AND NOT live")
+
+    def move(self, sources: Mapping[str, str]) -> None:
+        """Give documents another source: from old to new path. Those that changed folder together take one commit."""
+        groups: dict[tuple[str, str], list[str]] = {}
+        for old, new in sources.items():
+            same = next((i for i, (a, b) in enumerate(zip(old[::-1], new[::-1], strict=False)) if a != b), 0)
+            groups.setdefault((old[: len(old) - same], new[: len(new) - same]), []).append(old)
+        for (before, after), members in groups.items():
+            path = f"concat({quoted(after)}, substr(source, {len(before) + 1}))"
+            for start in range(0, len(members), 500):
+                some = ", ".join(map(quoted, members[start : start + 500]))
+                with plain_errors(self.folder):
+                    self.table.update(where=f"source IN ({some})", values_sql={"source": path})
+                self._committed()
 
     def delete(self, where: str) -> None:
         """Delete rows by a filter."""

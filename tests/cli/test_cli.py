@@ -1,0 +1,233 @@
+"""The command line as users run it: a real process for each, on a tiny checkpoint of the true architecture."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fpdf import FPDF
+from PIL import Image
+
+from tests.number_reader import page_image, write_pdf
+
+WORDS = {**os.environ, "COLUMNS": "200", "OMP_WAIT_POLICY": "passive"}
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "anchorfold", *map(str, arguments)]
+
+
+def run(*arguments, code=0, stdin=None, cwd=None):
+    done = subprocess.run(
+        command(*arguments), capture_output=True, text=True, input=stdin, cwd=cwd, env=WORDS, check=False
+    )
+    assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, checkpoints):
+    """A folder with reports/ and an index of it."""
+    folder = tmp_path_factory.mktemp("cli")
+    write_pdf(folder / "reports/a.pdf", [1, 2, 3])
+    write_pdf(folder / "reports/old.pdf", [11, 12])
+    page_image(77).save(folder / "reports/scan.png")
+    run("index", "./reports", "--to", "my.index", "--model", checkpoints["colpali"], cwd=folder)
+    return folder
+
+
+@pytest.fixture
+def copy(place, tmp_path):
+    """A copy, for tests that change it."""
+    shutil.copytree(place, tmp_path / "work")
+    return tmp_path / "work"
+
+
+def test_index_tells_what_it_did_and_does_only_what_changed(copy):
+    run("index", "./reports", "--to", "my.index", cwd=copy)
+    write_pdf(copy / "reports/new.pdf", [5, 6])
+    done = run("index", "./reports", "--to", "my.index", cwd=copy)
+    lines = {line.split("  ")[0]: line for line in done.stdout.splitlines()}
+    assert "(1 new, 0 changed, 3 unchanged)" in done.stdout
+    assert {"documents", "pages", "vectors before", "vectors after", "times smaller", "on disk", "skipped"} <= set(
+        lines
+    )
+
+
+def test_search_prints_a_table_and_json(place):
+    plain = run("search", "my.index", "net revenue by region", cwd=place).stdout.splitlines()
+    assert plain[0].split() == ["score", "document", "page"]
+    assert len(plain) == 7
+    found = json.loads(run("search", "my.index", "net revenue", "--json", "--top", "3", cwd=place).stdout)
+    assert found["query"] == "net revenue"
+    assert len(found["results"]) == 3
+    assert set(found["results"][0]) == {"document", "page", "score"}
+    assert {r["document"] for r in found["results"]} <= {"reports/a.pdf", "reports/old.pdf", "reports/scan.png"}
+    assert all(r["page"] >= 1 for r in found["results"])
+    scores = [r["score"] for r in found["results"]]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_search_takes_several_queries_from_standard_input(place):
+    done = run("search", "my.index", "--queries", "-", "--json", "-d", "*.pdf", stdin="one\n\ntwo words\n", cwd=place)
+    objects = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [o["query"] for o in objects] == ["one", "two words"]
+    assert all(r["document"].endswith(".pdf") for o in objects for r in o["results"])
+
+
+def test_info(place):
+    found = json.loads(run("info", "my.index", "--json", cwd=place).stdout)
+    assert {"documents", "pages", "vectors", "full_vectors", "bytes", "model", "method"} <= set(found)
+    assert (found["documents"], found["pages"], found["method"]) == (3, 6, "anchorfold")
+    assert found["full_vectors"] / found["vectors"] == pytest.approx(found["times_smaller"], abs=0.01)
+    assert "times smaller" in run("info", "my.index", cwd=place).stdout
+
+
+def test_remove_and_prune(copy):
+    assert run("remove", "my.index", "reports/old.pdf", cwd=copy).stdout == "removed reports/old.pdf\n"
+    assert json.loads(run("info", "my.index", "--json", cwd=copy).stdout)["documents"] == 2
+    assert "nothing was removed" in run("remove", "my.index", "reports/old.pdf", code=1, cwd=copy).stderr
+
+
+def test_export(copy):
+    pytest.importorskip("qdrant_client")
+    assert "wrote 6 pages" in run("export", "my.index", "--to", "npz", cwd=copy).stdout
+    assert (copy / "my.npz").exists()
+    assert "wrote 6 pages" in run("export", "my.index", "--to", "parquet", "--file", "p.parquet", cwd=copy).stdout
+    assert "uploaded 6 new pages" in run("export", "my.index", "--to", "qdrant", "--url", "q", cwd=copy).stdout
+    assert "uploaded 0 new pages" in run("export", "my.index", "--to", "qdrant", "--url", "q", cwd=copy).stdout
+    assert "needs --url" in run("export", "my.index", "--to", "qdrant", code=1, cwd=copy).stderr
+
+
+def one_line(done):
+    lines = [line for line in done.stderr.splitlines() if line.startswith("anchorfold:")]
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+def test_mistakes_are_one_line_and_a_non_zero_exit(copy, checkpoints):
+    (copy / "empty").mkdir()
+    (copy / "notes.txt").write_text("x")
+    colpali = checkpoints["colpali"]
+    assert "holds no document" in one_line(run("index", "empty", "--to", "e.index", code=1, cwd=copy))
+    assert not (copy / "e.index").exists()
+    assert "no such file" in one_line(run("index", "gone", "--to", "e.index", code=1, cwd=copy))
+    assert "is not an index" in one_line(run("search", "reports", "x", code=1, cwd=copy))
+    assert "does not exist" in one_line(run("info", "none.index", code=1, cwd=copy))
+    assert "no query" in one_line(run("search", "my.index", code=1, cwd=copy))
+    assert "not empty" in one_line(run("index", "reports", "--to", "reports", "--model", colpali, code=1, cwd=copy))
+    assert "is a file" in one_line(run("index", "reports", "--to", "notes.txt", "--model", colpali, code=1, cwd=copy))
+    assert "was made with" in one_line(run("index", "reports", "--to", "my.index", "--ratio", "0.1", code=1, cwd=copy))
+    assert "no model folder" in one_line(run("index", "reports", "--to", "e.index", "--model", "./x", code=1, cwd=copy))
+    run("index", "reports", code=2, cwd=copy)
+    run("search", "my.index", "x", "--top", "0", code=2, cwd=copy)
+    assert json.loads(run("info", "my.index", "--json", cwd=copy).stdout)["pages"] == 6
+
+
+def test_bad_documents_are_a_line_each_and_the_rest_goes_on(copy, checkpoints):
+    bad = copy / "bad"
+    bad.mkdir()
+    good = write_pdf(bad / "good.pdf", [1]).read_bytes()
+    (bad / "empty.pdf").write_bytes(b"")
+    (bad / "cut.pdf").write_bytes(good[:150])
+    (bad / "text.pdf").write_text("words")
+    (bad / ("long " + "x" * 200 + ".pdf")).write_bytes(good)
+    (bad / "it's \N{SNOWMAN} [odd].pdf").write_bytes(good)
+    Image.new("1", (30_000, 30_000)).save(bad / "bomb.png")
+    locked = FPDF()
+    locked.add_page()
+    locked.set_encryption(owner_password="secret", user_password="secret")
+    locked.output(str(bad / "locked.pdf"))
+    (bad / "loop").symlink_to(bad)
+    done = run("index", "bad", "--to", "my.index", code=3, cwd=copy)
+    said = {
+        line.split(":")[0].removeprefix("skipped bad/"): line for line in done.stderr.splitlines() if "skipped" in line
+    }
+    assert set(said) == {"empty.pdf", "cut.pdf", "text.pdf", "bomb.png", "locked.pdf", "loop"}
+    assert "encrypted" in said["locked.pdf"]
+    assert "30000 x 30000" in said["bomb.png"] or "pixels" in said["bomb.png"]
+    info = json.loads(run("info", "my.index", "--json", cwd=copy).stdout)
+    assert info["documents"] == 6
+    found = json.loads(run("search", "my.index", "x", "--json", cwd=copy).stdout)
+    assert "bad/it's \N{SNOWMAN} [odd].pdf" in [r["document"] for r in found["results"]]
+
+
+def test_a_damaged_table_is_one_line(copy):
+    for path in (copy / "my.index/pages.lance/_versions").iterdir():
+        path.write_bytes(b"x")
+    assert "damaged" in one_line(run("search", "my.index", "x", code=1, cwd=copy))
+    assert "damaged" in one_line(run("index", "reports", "--to", "my.index", code=1, cwd=copy))
+
+
+def test_ctrl_c_stops_cleanly_and_the_same_command_finishes(copy, checkpoints):
+    write_pdf(copy / "many/m.pdf", list(range(400)))
+    arguments = command("index", "many", "--to", "m.index", "--model", checkpoints["colpali"])
+    process = subprocess.Popen(
+        arguments, cwd=copy, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=WORDS
+    )
+    data = copy / "m.index/pages.lance/data"
+    deadline = time.monotonic() + 120
+    while not (data.exists() and os.listdir(data)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "run the same command again" in stdout
+    some = json.loads(run("info", "m.index", "--json", cwd=copy).stdout)["pages"]
+    assert 0 < some < 400
+    run("index", "many", "--to", "m.index", cwd=copy)
+    assert json.loads(run("info", "m.index", "--json", cwd=copy).stdout)["pages"] == 400
+
+
+def test_two_writers_take_turns(copy):
+    write_pdf(copy / "many/m.pdf", list(range(60)))
+    write_pdf(copy / "more/n.pdf", list(range(60)))
+    both = [subprocess.Popen(command("index", d, "--to", "my.index"), cwd=copy, env=WORDS, stderr=subprocess.PIPE,
+                             stdout=subprocess.PIPE, text=True) for d in ("many", "more")]  # fmt: skip
+    for process in both:
+        _, stderr = process.communicate(timeout=120)
+        assert process.returncode == 0, stderr
+    assert json.loads(run("info", "my.index", "--json", cwd=copy).stdout)["pages"] == 126
+
+
+FULL_DISK = """
+mount -t tmpfs -o size=400k tmpfs disk || exit 77
+{python} -m anchorfold index many --to disk/f.index --model {model}
+code=$?
+{python} -m anchorfold info disk/f.index --json
+exit $code
+"""
+
+
+def test_a_full_disk_is_one_line_and_keeps_what_was_stored(copy, checkpoints):
+    write_pdf(copy / "many/m.pdf", list(range(300)))
+    (copy / "disk").mkdir()
+    script = FULL_DISK.format(python=sys.executable, model=checkpoints["colpali"])
+    done = subprocess.run(["unshare", "--mount", "--map-root-user", "--user", "sh", "-c", script], cwd=copy, env=WORDS,
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    if done.returncode == 77 or "unshare" in done.stderr:
+        done = subprocess.run(["unshare", "--mount", "sh", "-c", script], cwd=copy, env=WORDS, capture_output=True, text=True, check=False)  # fmt: skip  # noqa: E501
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("this machine does not let tests mount a small disk")
+    assert done.returncode == 1, done.stderr
+    assert "the disk is full" in one_line(done)
+    assert json.loads(done.stdout.splitlines()[-1])["pages"] > 0
+
+
+def test_demo_on_a_file_of_the_users_own(copy, checkpoints):
+    done = run("demo", "reports/a.pdf", "--ask", "a question", "--model", checkpoints["colpali"], cwd=copy)
+    assert "a question" in done.stdout
+    assert "times smaller than the full index" in done.stdout
+    assert Path(copy / "anchorfold-demo").is_dir()
+
+
+def test_help_teaches_with_examples():
+    for name in ("index", "search", "remove", "info", "export", "demo"):
+        assert f"anchorfold {name}" in run(name, "--help").stdout
+    assert run("--version").stdout.startswith("anchorfold ")
