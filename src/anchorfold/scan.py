@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,7 +21,10 @@ from torch import Tensor
 
 from anchorfold.store.flat import FlatIndex
 
-CHUNK_VALUES = 1 << 20  # numbers of a chunk: it should stay in a core's cache
+CHUNK_VALUES = 1 << 21  # numbers of a block: large enough that Python's share of the work does not show
+T = TypeVar("T")
+Block = tuple[int, int, int]  # first page, last page (exclusive), vectors of each
+
 RESCORED = 100
 FAST_FROM = 2000  # pages: below, the exact scan is as quick
 
@@ -49,7 +53,23 @@ def one_blas_thread() -> Iterator[None]:
 
 @lru_cache(1)
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0))), "anchorfold-scan", torch.set_num_threads, (1,))
+    return ThreadPoolExecutor(_workers(), "anchorfold-scan", torch.set_num_threads, (1,))
+
+
+def _workers() -> int:
+    return min(8, len(os.sched_getaffinity(0)))
+
+
+def in_parallel(work: Callable[[T], None], items: Iterable[T]) -> None:
+    """Do the work of all items on the pool, each worker taking the next item when it is free."""
+    left = iter(list(items))
+
+    def worker(_: int) -> None:
+        for item in left:
+            work(item)
+
+    with one_blas_thread():
+        list(_pool().map(worker, range(_workers())))
 
 
 class Scanner:
@@ -59,7 +79,9 @@ class Scanner:
         self.flat = flat
         self.starts = np.concatenate(([0], flat.lengths.cumsum()))
         self.vectors, self.codes = torch.from_numpy(flat.vectors), torch.from_numpy(flat.codes)
-        self.blocks = list(equal_blocks(flat.lengths, max(64, CHUNK_VALUES // max(1, flat.vectors.shape[1]))))
+        limit = max(64, CHUNK_VALUES // max(1, flat.vectors.shape[1]))
+        self.blocks = list(equal_blocks(flat.lengths, limit))
+        self.code_blocks = list(equal_blocks(flat.lengths, 4 * limit))  # a quarter of the bytes a number
 
     def exact(self, queries: Sequence[Tensor]) -> Tensor:
         """`(queries, pages)` MaxSim of float vectors."""
@@ -68,7 +90,7 @@ class Scanner:
         def score(block: Tensor) -> Tensor:
             return tokens @ block.float().T
 
-        return self._scan(self.vectors, score, len(tokens), owner, len(queries))
+        return self._scan(self.vectors, self.blocks, score, len(tokens), owner, len(queries))
 
     def approximate(self, queries: Sequence[Tensor]) -> Tensor:
         """`(queries, pages)` MaxSim of int8 codes: for choosing pages, not for showing scores."""
@@ -79,22 +101,24 @@ class Scanner:
         def score(block: Tensor) -> Tensor:
             return torch._int_mm(rounded, block.T)
 
-        return self._scan(self.codes, score, len(tokens), owner, len(queries), step * self.flat.scale)
+        step = step * self.flat.scale
+        return self._scan(self.codes, self.code_blocks, score, len(tokens), owner, len(queries), step)
 
     def _scan(
-        self, flat: Tensor, score: Callable[[Tensor], Tensor], tokens: int, owner: Tensor, queries: int,
+        self, flat: Tensor, blocks: Sequence[Block], score: Callable[[Tensor], Tensor], tokens: int, owner: Tensor,
+        queries: int,
         step: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         best = torch.empty(tokens, len(self.flat))
 
-        def work(first: int, last: int, length: int) -> None:
+        def work(block_of: Block) -> None:
+            first, last, length = block_of
             block = flat[self.starts[first] : self.starts[last]]
             found = score(block).view(tokens, last - first, length).amax(2)
             best[:, first:last] = found if step is None else found * step
 
         if tokens and len(self.flat):
-            with one_blas_thread():
-                list(_pool().map(work, *zip(*self.blocks, strict=True)))
+            in_parallel(work, blocks)
         elif tokens == 0:
             best = best.reshape(0, len(self.flat))
         if queries == 1:
@@ -131,10 +155,15 @@ class Scanner:
         return results
 
     def _rescore(self, query: Tensor, pages: Tensor) -> Tensor:
-        lengths = self.flat.lengths[pages.numpy()]
-        chosen = [self.vectors[self.starts[p] : self.starts[p + 1]] for p in pages.tolist()]
-        similarity = torch.cat(chosen).float() @ query.T
-        return torch.segment_reduce(similarity, "max", lengths=torch.from_numpy(lengths), axis=0).sum(1)
+        scores = torch.empty(len(pages))
+
+        def work(item: tuple[int, int]) -> None:
+            place, page = item
+            vectors = self.vectors[self.starts[page] : self.starts[page + 1]]
+            scores[place] = (query @ vectors.float().T).amax(1).sum()
+
+        in_parallel(work, enumerate(pages.tolist()))
+        return scores
 
 
 def best_of(scores: Tensor, pages: Tensor, count: int) -> list[tuple[int, float]]:

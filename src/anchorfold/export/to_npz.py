@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from anchorfold.errors import AnchorFoldError
-from anchorfold.store.schema import vectors_of
+from anchorfold.store.schema import all_vectors_of
 from anchorfold.store.table import PageTable
 
 Done = Callable[[int], None]
@@ -38,10 +38,9 @@ def export(table: PageTable, target: str | Path, progress: Done | None = None) -
                 header = {"descr": dtype.str, "fortran_order": False, "shape": (total, table.settings.dim)}
                 np.lib.format.write_array_header_2_0(file, header)
                 for batch in table.scan(["document", "page", "vectors", "scales"], "kept > 0"):
-                    for row in range(batch.num_rows):
-                        vectors = vectors_of(batch, row).astype(dtype)
-                        file.write(vectors.tobytes())
-                        lengths.append(len(vectors))
+                    vectors, places = all_vectors_of(batch)
+                    file.write(vectors.astype(dtype).tobytes())
+                    lengths += np.diff(places).tolist()
                     documents += batch["document"].to_pylist()
                     pages += batch["page"].to_pylist()
                     if progress is not None:

@@ -13,12 +13,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anchorfold.errors import AnchorFoldError
-from anchorfold.store.schema import METADATA_KEY, vectors_of
+from anchorfold.store.schema import METADATA_KEY, all_vectors_of
 from anchorfold.store.table import PageTable
 
 COLUMNS = ("document", "page", "full", "anchors", "groups", "weights", "grid")
@@ -38,11 +37,10 @@ def export(table: PageTable, target: str | Path, progress: Callable[[int], None]
             for batch in table.scan([*COLUMNS, "vectors", "scales"], "kept > 0"):
                 if not batch.num_rows:
                     continue
-                rows = [vectors_of(batch, i) for i in range(batch.num_rows)]
-                flat = np.concatenate(rows).astype(value.to_pandas_dtype()).reshape(-1)
-                offsets = np.cumsum([0, *map(len, rows)], dtype=np.int32)
-                inner = pa.FixedSizeListArray.from_arrays(pa.array(flat), type=kind.value_type)
-                vectors = pa.ListArray.from_arrays(pa.array(offsets), inner, type=kind)
+                flat, offsets = all_vectors_of(batch)
+                values = pa.array(flat.astype(value.to_pandas_dtype()).reshape(-1))
+                inner = pa.FixedSizeListArray.from_arrays(values, type=kind.value_type)
+                vectors = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), inner, type=kind)
                 columns = [batch[c] for c in COLUMNS]
                 writer.write_table(pa.Table.from_arrays([*columns, vectors], schema=schema))
                 written += batch.num_rows

@@ -16,14 +16,16 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import torch
 from pyarrow import feather
 
 from anchorfold.errors import AnchorFoldError
-from anchorfold.store.schema import vectors_of
+from anchorfold.store.schema import all_vectors_of
 from anchorfold.store.table import PageTable
 
 CACHE = "cache"
 LAYOUT = 1
+BLOCK = 65536  # vectors rounded at a time
 _FILES = ("vectors.npy", "codes.npy", "lengths.npy", "pages.feather", "about.json")
 
 
@@ -90,15 +92,15 @@ def build(table: PageTable, folder: Path | None, building: Callable[[int], None]
     codes = _array(folder, "codes.npy", np.int8, shape)
     largest = 1e-6
     for batch in table.scan(["source", "page", "vectors", "scales"], "kept > 0"):
+        found, offsets = all_vectors_of(batch)
+        largest = max(largest, float(np.abs(found).max(initial=0.0)))
         for row, key in enumerate(zip(batch["source"].to_pylist(), batch["page"].to_pylist(), strict=True)):
             at = place[key]
-            found = vectors_of(batch, row)
-            vectors[starts[at] : starts[at + 1]] = found
-            largest = max(largest, float(np.abs(found).max()))
+            vectors[starts[at] : starts[at + 1]] = found[offsets[row] : offsets[row + 1]]
     scale = largest / 127
-    for start in range(0, shape[0], 65536):
-        part = vectors[start : start + 65536].astype(np.float32)
-        codes[start : start + 65536] = np.rint(part / scale).astype(np.int8)
+    for start in range(0, shape[0], BLOCK):
+        part = torch.from_numpy(vectors[start : start + BLOCK]).float()
+        torch.from_numpy(codes[start : start + BLOCK]).copy_(part.div_(scale).round_())
     pages = pa.table(
         {
             "source": pa.array([k[1] for k in keys], pa.string()),

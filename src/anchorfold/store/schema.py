@@ -163,6 +163,17 @@ def vectors_of(batch: pa.RecordBatch | pa.Table, row: int) -> np.ndarray:
     return vectors
 
 
+def all_vectors_of(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+    """`(V, d)` vectors of all rows below each other, as `vectors_of` gives them, and the rows' `(n + 1,)` offsets."""
+    lists = batch["vectors"]
+    offsets = lists.offsets.to_numpy() - (lists.offsets[0].as_py() if len(lists) else 0)
+    stored = lists.flatten()
+    vectors = stored.flatten().to_numpy(zero_copy_only=False).reshape(-1, stored.type.list_size)
+    if vectors.dtype == np.int8:
+        return vectors.astype(np.float32) * batch["scales"].flatten().to_numpy(zero_copy_only=False)[:, None], offsets
+    return vectors, offsets
+
+
 def numpy_of(scalar: Any) -> np.ndarray:
     """A list scalar as an array."""
     return scalar.values.to_numpy(zero_copy_only=False)
