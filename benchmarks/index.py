@@ -1,9 +1,9 @@
 """What indexing costs beyond encoding: wall time over pure encoding time, and memory against the number of pages.
 
-    python -m benchmarks.index                    # about four minutes on two cores
+    python -m benchmarks.index                    # about five minutes on two cores
     python -m benchmarks.index --pdf FILE.pdf     # pages of your own
 
-Each size runs in a process of its own; its peak memory is what the system says at its end.
+Each size runs in a process of its own. Memory is what the processes hold for themselves, at its peak.
 """
 
 from __future__ import annotations
@@ -16,17 +16,31 @@ import tempfile
 from pathlib import Path
 
 BAR = 1.1
-GROWTH = 50.0  # megabytes that a fivefold number of pages may add
+GROWTH = 50.0  # megabytes that three times as many pages may add
 
 RUN = """
-import json, resource, sys, time, warnings
-from pathlib import Path
+import json, os, sys
 from anchorfold.index import Index
+
+def own_memory(pid):  # megabytes; files that are mapped into memory can be dropped at any time and do not count
+    try:
+        lines = open(f"/proc/{pid}/status").read().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1000
+
+peak = {"self": 0.0, "renderer": 0.0}
+def watch(_):
+    peak["self"] = max(peak["self"], own_memory("self"))
+    children = open(f"/proc/self/task/{os.getpid()}/children").read().split()
+    for task in os.listdir("/proc/self/task"):
+        children += open(f"/proc/self/task/{task}/children").read().split()
+    peak["renderer"] = max([peak["renderer"], *(own_memory(c) for c in children)])
+
 index = Index.create(sys.argv[1])
-report = index.add(sys.argv[2])
-own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
-child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1000
-print(json.dumps([report.pages, report.seconds, report.encode_seconds, own, child]))
+report = index.add(sys.argv[2], progress=watch)
+watch(None)
+print(json.dumps([report.pages, report.seconds, report.encode_seconds, peak["self"], peak["renderer"]]))
 """
 
 
@@ -47,7 +61,7 @@ def sample(folder: Path, copies: int, pdf: Path | None) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pdf", type=Path)
-    parser.add_argument("--copies", type=int, nargs=2, default=(1, 5))
+    parser.add_argument("--copies", type=int, nargs=2, default=(5, 15))
     arguments = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as name:

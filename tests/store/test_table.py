@@ -72,7 +72,7 @@ def test_quotes_in_names(table):
 
 
 def test_many_commits_stay_few_files(table, monkeypatch):
-    monkeypatch.setattr(module, "TIDY_EVERY", 5)
+    monkeypatch.setattr(module, "MANY_FILES", 5)
     for p in range(1, 24):
         table.append([row(p)])
     assert len(os.listdir(table.folder / "pages.lance" / "data")) < 10

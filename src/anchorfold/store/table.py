@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-import lancedb
+import lancedb  # reads its environment when it first scans, not when it is imported
 import pyarrow as pa
 
 from anchorfold.errors import AnchorFoldError, NotAnIndexError
@@ -19,9 +19,13 @@ from anchorfold.store.schema import IndexSettings, PageRow, page_schema, to_tabl
 
 T = TypeVar("T")
 
+# By default a scan reads up to two gigabytes ahead: pages are large, and memory should stay flat.
+os.environ.setdefault("LANCE_DEFAULT_IO_BUFFER_SIZE", str(64 << 20))
+
 NAME = "pages"
-TIDY_EVERY = 50  # commits: small files are merged before there are many
-TIDY_AFTER = 4  # commits that are worth merging at the end of a run
+# Small files are merged when there are this many, and more than one for so many pages: merging copies the whole
+# table, so it must become rarer as the table grows.
+MANY_FILES, SOME_FILES, PAGES_A_FILE = 50, 8, 64
 RETRIES = 5
 
 
@@ -74,7 +78,6 @@ class PageTable:
         self.folder, self.table = folder, table
         self.settings = IndexSettings.from_schema(table.schema)
         self._synced: set[str] = set()
-        self._commits = 0
 
     @classmethod
     def create(cls, folder: Path, settings: IndexSettings) -> PageTable:
@@ -151,19 +154,20 @@ class PageTable:
         with plain_errors(self.folder), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             self.table.optimize(cleanup_older_than=timedelta(0))
-        self._commits = 0
         self.sync()
 
     def finish(self) -> None:
         """Tidy at the end of a run, if there is something to merge."""
-        if self._commits >= TIDY_AFTER:
+        self._tidy_if(SOME_FILES)
+
+    def _tidy_if(self, many: int) -> None:
+        files = len(os.listdir(self.folder / f"{NAME}.lance" / "data"))
+        if files >= many and files >= self.table.count_rows() // PAGES_A_FILE:
             self.tidy()
 
     def _committed(self) -> None:
         self.sync()
-        self._commits += 1
-        if self._commits >= TIDY_EVERY:
-            self.tidy()
+        self._tidy_if(MANY_FILES)
 
     def sync(self) -> None:
         """Bring every new file of the table to the disk; LanceDB itself leaves that to the system."""
