@@ -1,10 +1,10 @@
-# Everything runs in a virtual environment of its own: `make test` needs nothing but Python 3.11 or newer.
+# Everything runs in a virtual environment of its own: `make demo` and `make test` need nothing but Python 3.11 or newer.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test lint format types install clean
+.PHONY: demo test lint format types install clean
 
 install: $(STAMP)
 
@@ -16,6 +16,10 @@ $(STAMP): pyproject.toml
 		|| $(BIN)/python -m pip install --quiet torch --index-url https://download.pytorch.org/whl/cpu
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $(STAMP)
+
+# Indexes sample documents with the embedded model, asks questions, and tells how much smaller the index is.
+demo: $(STAMP)
+	$(BIN)/anchorfold demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
@@ -32,4 +36,4 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .mypy_cache anchorfold-demo

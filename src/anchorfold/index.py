@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ from anchorfold.ingest import AddReport, Ingest, Progress
 from anchorfold.page import EncodedPage
 from anchorfold.scan import Scanner
 from anchorfold.settings import DEFAULT_MODEL
-from anchorfold.store.flat import open_flat
+from anchorfold.store.flat import FlatIndex, open_flat
 from anchorfold.store.folder import is_index, make_folder
 from anchorfold.store.info import IndexInfo, index_info
 from anchorfold.store.lock import writer_lock
@@ -29,6 +31,7 @@ from anchorfold.store.table import PageTable, quoted
 if TYPE_CHECKING:
     from anchorfold.backbones import Retriever
 
+ABOUT_A_PAGE = ("source", "document", "page", "pages", "size", "modified", "full", "kept", "thumbnail", "problem")
 DEFAULT_RATIO = 0.2  # near lossless
 
 
@@ -51,6 +54,7 @@ class Index:
     def __init__(self, table: PageTable, model: Retriever | None, load_options: dict[str, Any]) -> None:
         self._table, self._given, self._load_options = table, model, load_options
         self._scanner: Scanner | None = None
+        self._opening = threading.Lock()
         if model is not None:
             self._check(model)
 
@@ -251,19 +255,27 @@ class Index:
             results.append([Hit(r["document"], r["page"], s, r["source"]) for r, (_, s) in zip(rows, ranking, strict=True)])  # fmt: skip  # noqa: E501
         return results
 
+    def flat(self) -> FlatIndex:
+        """The flat copy of the newest version."""
+        return self._open_scanner().flat
+
     def _open_scanner(self) -> Scanner:
-        version = self._table.refresh()
-        if self._scanner is None or self._scanner.flat.version != version:
-            self._scanner = Scanner(self._table.consistently(lambda: open_flat(self._table)))
-        return self._scanner
+        with self._opening:
+            version = self._table.refresh()
+            if self._scanner is None or self._scanner.flat.version != version:
+                self._scanner = Scanner(self._table.consistently(lambda: open_flat(self._table)))
+            return self._scanner
 
     def _allowed(self, documents: str | Sequence[str], pages: Any) -> Tensor:
         wanted = [documents] if isinstance(documents, str) else list(documents)
+        exactly = set(wanted)
+        known = set(pages["document"].to_pylist()) | set(pages["source"].to_pylist())
+        patterns = [w for w in wanted if w not in known]
         verdict: dict[tuple[str, str], bool] = {}
         mask = torch.zeros(pages.num_rows, dtype=torch.bool)
         for i, key in enumerate(zip(pages["document"].to_pylist(), pages["source"].to_pylist(), strict=True)):
             if key not in verdict:
-                verdict[key] = any(matches(w, *key) for w in wanted)
+                verdict[key] = key[0] in exactly or key[1] in exactly or any(matches(w, *key) for w in patterns)
             mask[i] = verdict[key]
         if not mask.any():
             raise AnchorFoldError(f"{self.path} holds no document that matches {', '.join(wanted)}.")
@@ -274,11 +286,16 @@ class Index:
         self._table.refresh()
         for source, state in self._table.documents().items():
             if matches(document, state.document, source) and page in state.have:
-                row = self._table.page(source, page, self._table.table.schema.names)
-                if row is not None:
-                    plain = ("source", "document", "page", "pages", "full", "kept", "thumbnail", "problem")
-                    return encoded_of(row, 0), {name: row[name][0].as_py() for name in plain}
+                return self.page_at(source, page)
         raise AnchorFoldError(f"{self.path} holds no page {page} of {document!r}.")
+
+    def page_at(self, source: str, page: int) -> tuple[EncodedPage, dict[str, Any]]:
+        """As `page`, by the absolute path of the document."""
+        names = self._table.table.schema.names
+        row = self._table.consistently(lambda: self._table.page(source, page, names))
+        if row is None:
+            raise AnchorFoldError(f"{self.path} holds no page {page} of {os.path.basename(source)!r}.")
+        return encoded_of(row, 0), {name: row[name][0].as_py() for name in ABOUT_A_PAGE}
 
     def info(self) -> IndexInfo:
         """Counts, sizes and settings."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,6 +39,15 @@ class PageBatch:
     visual: Tensor
     attention_mask: Tensor | None
     grids: list[PatchGrid | None]
+
+
+@dataclass(frozen=True)
+class ExplainedQuery:
+    """`vectors (T, d)`, the query's `words`, and for each vector its word's number (None: a special token)."""
+
+    vectors: Tensor
+    words: list[str]
+    labels: list[int | None]
 
 
 class Retriever(ABC):
@@ -149,6 +159,23 @@ class Retriever(ABC):
             found.extend(vectors.float().cpu() for vectors in self.query_vectors(batch))
         return found
 
+    def explain_query(self, text: str) -> ExplainedQuery:
+        """A query's vectors, and which of its words each belongs to."""
+        (vectors,) = self.encode_queries([text])
+        words, labels = self.query_labels(text)
+        if len(labels) != len(vectors):  # a tokeniser that does not tell: the query is one piece of evidence
+            words, labels = [text], [0] * len(vectors)
+        return ExplainedQuery(vectors, words, labels)
+
+    def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
+        """The words of a query, and for each of its vectors the number of its word, None for special tokens."""
+        ids, tokenizer = self.query_tokens(text)
+        return label_tokens(text, [tokenizer.decode([i]) for i in ids])
+
+    @abstractmethod
+    def query_tokens(self, text: str) -> tuple[list[int], Any]:
+        """The token of each vector of a query, and the tokenizer that reads them."""
+
     def calibrate(self, docpruner: DocPruner, images: Iterable[PageImage]) -> DocPruner:
         """Set DocPruner's threshold from held-out pages (about 128)."""
         wanted = docpruner.signals(self.settings)
@@ -237,6 +264,33 @@ class PromptedRetriever(Retriever):
         inputs, scores = self.prepare_queries(texts)
         vectors = F.normalize(self.project(self._hidden(inputs).float()), dim=-1)
         return [v[s] for v, s in zip(vectors, scores.bool(), strict=True)]
+
+    tokenizer: Any
+
+    def query_tokens(self, text: str) -> tuple[list[int], Any]:
+        """Those that score."""
+        inputs, scores = self.prepare_queries([text])
+        return inputs["input_ids"][0][scores[0].bool()].tolist(), self.tokenizer
+
+
+def label_tokens(text: str, pieces: Sequence[str]) -> tuple[list[str], list[int | None]]:
+    """Which word of a text each piece of a tokenised prompt belongs to, by where the text lies in the prompt."""
+    words: list[str] = []
+    owner: list[int] = []
+    for match in re.finditer(r"\S+", text):
+        owner += [len(words)] * len(match.group())
+        words.append(match.group())
+    letters = "".join(words).casefold()
+    # Tokenisers treat white space each in its own way: compare without.
+    plain = ["".join(p.split()).replace("\u2581", "").casefold() for p in pieces]
+    start = "".join(plain).rfind(letters)
+    labels: list[int | None] = []
+    at = 0
+    for piece in plain:
+        place = at - start if start >= 0 else -1
+        labels.append(owner[place] if piece and 0 <= place < len(owner) else None)
+        at += len(piece)
+    return words, labels
 
 
 def open_image(image: PageImage) -> Image.Image:

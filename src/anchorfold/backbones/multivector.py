@@ -73,6 +73,12 @@ class MultiVectorRetriever(Retriever):
         """Exactly what the encoder's `encode_query` returns."""
         return list(self.encoder.encode_query(texts, batch_size=len(texts), show_progress_bar=False))
 
+    def query_tokens(self, text: str) -> tuple[list[int], Any]:
+        """The encoder's own query tokens, padding left out."""
+        features = self._features([text], "query")
+        ids, mask = features["input_ids"][0], features.get("attention_mask")
+        return (ids if mask is None else ids[mask[0].bool()]).tolist(), self.encoder.tokenizer
+
     def page_states(self, images: Any, signals: Any = (), batch_size: int | None = None) -> Iterator[PageState]:
         """As the base class, but documents may be texts for a text-only encoder."""
         if self.sees_images:

@@ -64,6 +64,15 @@ class Nano(Retriever):
         moved["pixel_values"] = moved["pixel_values"].to(self.model.dtype)
         return PageBatch(moved, visual.to(self.device), valid.to(self.device), grids)
 
+    def query_tokens(self, text: str) -> tuple[list[int], Any]:
+        """It has words, not tokens."""
+        raise NotImplementedError
+
+    def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
+        """One vector a word."""
+        words = query_words(text)
+        return words, list(range(len(words)))
+
     def query_vectors(self, texts: list[str]) -> list[Tensor]:
         """One vector a distinct word, in order, scaled by the word's rarity (0 to 1): looked up, not encoded."""
         found = []

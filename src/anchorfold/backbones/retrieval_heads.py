@@ -28,6 +28,7 @@ class RetrievalHead(PromptedRetriever):
     def __init__(self, model: nn.Module, processor: Any, settings: Settings, name: str) -> None:
         super().__init__(model, settings, name)
         self.processor = processor
+        self.tokenizer = processor.tokenizer
 
     @property
     def attention_layers(self) -> list[nn.Module]:

@@ -67,7 +67,14 @@ def fail(message: str) -> None:
 
 def main() -> None:
     """Run a command; everything that a user can mend is one line and a non-zero exit."""
-    from anchorfold.cli import demo_command, index_command, manage_commands, search_command  # noqa: F401
+    from anchorfold.cli import (  # noqa: F401
+        demo_command,
+        explain_command,
+        index_command,
+        manage_commands,
+        search_command,
+        serve_command,
+    )
 
     warnings.showwarning = note
     warnings.simplefilter("ignore", DeprecationWarning)

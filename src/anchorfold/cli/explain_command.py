@@ -1,0 +1,64 @@
+"""`anchorfold explain`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anchorfold.cli.app import app, note, out, quiet_libraries
+from anchorfold.cli.look import table
+from anchorfold.errors import AnchorFoldError
+
+
+@app.command("explain", rich_help_panel="See why")
+def explain_command(
+    index: Annotated[Path, typer.Argument(help="The index.", show_default=False)],
+    query: Annotated[str, typer.Argument(help="The query.", show_default=False)],
+    page: Annotated[str, typer.Option("--page", help="document:page, as report.pdf:12. Default: the best page.")] = "",
+    to: Annotated[Path, typer.Option("--to", help="The picture: a PNG or JPEG file.")] = Path("why.png"),
+    device: Annotated[str | None, typer.Option(help="cuda, mps or cpu.")] = None,
+    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")] = False,  # noqa: E501
+) -> None:  # fmt: skip
+    """Draw why a page matches: which patches answered which word, also on a compressed page.
+
+    \b
+    Examples
+      anchorfold explain my.index "net revenue by region"
+      anchorfold explain my.index "net revenue" --page report.pdf:12 --to why.png
+    """
+    from anchorfold.explain import draw, explain
+    from anchorfold.index import Index
+
+    quiet_libraries()
+    opened = Index.open(index, device=device, trust_remote_code=trust_remote_code)
+    document, number = split_page(page) if page else best_page(opened, query)
+    found = explain(opened, query, document, number)
+    if not found.is_original:
+        note(f"{found.document} is gone or has changed since it was indexed: drawn on its thumbnail.")
+    try:
+        draw(found).save(to)
+    except (OSError, ValueError) as error:
+        raise AnchorFoldError(f"{to} cannot be written: {error}.") from error
+    rows = [(w, f"{s:.3f}") for w, s in zip(found.evidence.words, found.evidence.scores.tolist(), strict=True)]
+    table([("word", "left"), ("score", "right")], rows)
+    kept = "" if found.retention is None else f", {found.retention:.1f} % of the full index's score"
+    out.print(f"{found.document} page {found.page}: score {found.evidence.score:.3f}{kept}", markup=False)
+    out.print(f"wrote {to}", markup=False)
+
+
+def split_page(text: str) -> tuple[str, int]:
+    """`report.pdf:12` into its parts."""
+    document, _, number = text.rpartition(":")
+    if not document or not number.isdigit() or int(number) < 1:
+        raise AnchorFoldError(f"--page wants document:page, such as report.pdf:12, not {text!r}.")
+    return document, int(number)
+
+
+def best_page(index, query: str) -> tuple[str, int]:  # type: ignore[no-untyped-def]
+    """The first hit."""
+    hits = index.search(query, top=1)
+    if not hits:
+        raise AnchorFoldError(f"nothing matches {query!r}.")
+    return hits[0].source, hits[0].page

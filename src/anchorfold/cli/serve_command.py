@@ -1,0 +1,72 @@
+"""`anchorfold serve`."""
+
+from __future__ import annotations
+
+import threading
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anchorfold.cli.app import app, out, quiet_libraries
+from anchorfold.errors import AnchorFoldError
+
+
+@app.command("serve", rich_help_panel="See why")
+def serve_command(
+    index: Annotated[Path, typer.Argument(help="The index.", show_default=False)],
+    host: Annotated[str, typer.Option(help="An address other than this machine's own asks visitors for a token.")] = "127.0.0.1",  # noqa: E501
+    port: Annotated[int, typer.Option(help="0 takes a free one.", min=0, max=65535)] = 8765,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    device: Annotated[str | None, typer.Option(help="cuda, mps or cpu.")] = None,
+    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")] = False,  # noqa: E501
+) -> None:  # fmt: skip
+    """Open a search page on localhost: results as thumbnails, and the evidence lit on each page.
+
+    \b
+    Examples
+      anchorfold serve my.index
+      anchorfold serve my.index --host 0.0.0.0 --port 8080 --no-browser
+    """
+    try:
+        import uvicorn
+
+        from anchorfold.serve.app import create_app
+    except ImportError as error:
+        raise AnchorFoldError("the search page needs its server: pip install 'anchorfold[serve]'.") from error
+    from anchorfold.index import Index
+    from anchorfold.serve.guard import LOOPBACK, new_token
+    from anchorfold.serve.library import Library
+
+    quiet_libraries()
+    library = Library(Index.open(index, device=device, trust_remote_code=trust_remote_code))
+    library.warm_up()
+    token = None if host in LOOPBACK else new_token()
+    config = uvicorn.Config(
+        create_app(library, token), host, port, log_level="warning", access_log=False, server_header=False
+    )
+    server = uvicorn.Server(config)
+    sock = bind(config)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}/"
+    shown = f"{address}?token={token}" if token else address
+    out.print(f"Searching {index} at {shown}   (Ctrl-C ends it)", markup=False)
+    if browser:
+        threading.Timer(0.5, webbrowser.open, (shown,)).start()
+    server.run([sock])
+
+
+def bind(config):  # type: ignore[no-untyped-def]
+    """The server's socket, or one clear sentence."""
+    import socket
+
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    sock = socket.socket(family)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((config.host, config.port))
+    except OSError as error:
+        raise AnchorFoldError(
+            f"cannot listen on {config.host}:{config.port}: {(error.strerror or '').lower()}."
+        ) from error
+    return sock

@@ -1,0 +1,1 @@
+"""The search page and its JSON API, read-only on an index."""

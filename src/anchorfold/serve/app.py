@@ -1,0 +1,217 @@
+"""The server: a page, and a JSON API that describes itself at /openapi.json. Nothing here can change the index."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Annotated, Any
+
+from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi.responses import Response as Plain
+from pydantic import BaseModel, Field
+
+from anchorfold import __version__
+from anchorfold.compressors import compressor_names
+from anchorfold.errors import AnchorFoldError
+from anchorfold.serve.guard import Bounded, Guard
+from anchorfold.serve.library import Library, Place
+
+MAX_QUERY, MAX_TOP, MAX_SIDE, MAX_METHODS = 500, 100, 2000, 3
+QUEUE = 64
+STATIC = {"/": ("index.html", "text/html"), "/app.js": ("app.js", "text/javascript"),
+          "/heat.js": ("heat.js", "text/javascript"), "/style.css": ("style.css", "text/css"),
+          "/icon.svg": ("icon.svg", "image/svg+xml")}  # fmt: skip
+
+QueryText = Annotated[str, Query(min_length=1, max_length=MAX_QUERY, description="What to look for.")]
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    404: {"description": "There is no such page."},
+    409: {"description": "The original document is gone or has changed."},
+    503: {"description": "Too many requests at once."},
+}
+
+
+class Result(BaseModel):
+    """A page that answers a query."""
+
+    id: str = Field(description="The page's id, for /api/pages/{id}/...")
+    document: str
+    page: int = Field(description="Counted from 1.")
+    score: float
+
+
+class Results(BaseModel):
+    """The best pages, best first."""
+
+    query: str
+    results: list[Result]
+
+
+class Info(BaseModel):
+    """What the index holds."""
+
+    name: str
+    documents: int
+    pages: int
+    vectors: int
+    full_vectors: int
+    bytes: int
+    vector_bytes: int
+    full_vector_bytes: int
+    times_smaller: float
+    model: str
+    method: str
+    settings: dict[str, Any]
+    methods: list[str] = Field(description="Compressors that /compare takes.")
+
+
+class Page(BaseModel):
+    """One page."""
+
+    id: str
+    document: str
+    page: int
+    pages: int
+    vectors: int
+    full_vectors: int
+
+
+class Word(BaseModel):
+    """A word of the query, what it adds to the score, and where: [patch, value]."""
+
+    word: str
+    score: float
+    patches: list[tuple[int, float]]
+
+
+class Explained(BaseModel):
+    """Why a page matches. `most` is the top of the scale that all maps share."""
+
+    score: float
+    vectors: int
+    full_vectors: int
+    most: float
+    words: list[Word]
+    tiles: list[tuple[float, float, float, float, float, float]] = Field(
+        description="Rows, columns, left, top, right, bottom of each tile, as shares of the page."
+    )
+    original: bool = Field(True, description="Whether the original document is at hand.")
+
+
+class Compared(Explained):
+    """The same under one method; `kept` is the share of the full index's score in percent."""
+
+    method: str
+    ratio: float
+    kept: float
+
+
+def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -> Any:
+    """The ASGI application."""
+    app = FastAPI(
+        title="AnchorFold", version=__version__, docs_url=None, redoc_url=None,
+        description="Visual document search, 5 to 20 times smaller. Read-only.",
+    )  # fmt: skip
+
+    @app.exception_handler(AnchorFoldError)
+    def explain_problem(_: Request, error: AnchorFoldError) -> JSONResponse:
+        return JSONResponse({"detail": str(error).replace(str(library.index.path), "the index")}, 409)
+
+    @app.get("/healthz", tags=["health"])
+    def health() -> dict[str, str]:
+        """Whether the server runs."""
+        return {"status": "ok"}
+
+    @app.get("/api/info", tags=["index"], responses={503: PROBLEMS[503]})
+    def info() -> Info:
+        """What the index holds, and how many times smaller it is."""
+        found = library.index.info()
+        kept = {k: v for k, v in vars(found).items() if k in Info.model_fields}
+        smaller = found.full_vector_bytes / max(found.vector_bytes, 1)
+        return Info(
+            name=library.index.path.resolve().name, times_smaller=round(smaller, 2),
+            methods=[m for m in compressor_names() if m != "docpruner"], **kept,
+        )  # fmt: skip
+
+    @app.get("/api/search", tags=["index"], responses={503: PROBLEMS[503]})
+    def search(
+        q: QueryText,
+        top: Annotated[int, Query(ge=1, le=MAX_TOP)] = 12,
+        document: Annotated[str | None, Query(max_length=MAX_QUERY, description="A name or pattern.")] = None,
+    ) -> Results:
+        """The best pages for a query."""
+        found = library.search(q, top, document)
+        return Results(query=q, results=[
+            Result(id=i, document=p.name, page=p.page, score=round(s, 6)) for i, p, s in found
+        ])  # fmt: skip
+
+    def place_of(identity: str) -> Place:
+        try:
+            return library.place(identity)
+        except KeyError:
+            raise HTTPException(404, "there is no such page") from None
+
+    @app.get("/api/pages/{page_id}", tags=["pages"], responses=PROBLEMS)
+    def page(page_id: str) -> Page:
+        """One page."""
+        place = place_of(page_id)
+        encoded, about = library.about(place)
+        return Page(id=page_id, document=place.name, page=place.page, pages=about["pages"], vectors=len(encoded),
+                    full_vectors=encoded.full)  # fmt: skip
+
+    @app.get("/api/pages/{page_id}/thumbnail", tags=["pages"], responses=PROBLEMS, response_class=Plain)
+    def thumbnail(page_id: str) -> Response:
+        """A small JPEG."""
+        return picture_answer(library.thumbnail(place_of(page_id)))
+
+    @app.get("/api/pages/{page_id}/image", tags=["pages"], responses=PROBLEMS, response_class=Plain)
+    def image(page_id: str, size: Annotated[int, Query(ge=64, le=MAX_SIDE)] = 1400) -> Response:
+        """A JPEG, `size` pixels on its longer side."""
+        return picture_answer(library.picture(place_of(page_id), size))
+
+    @app.get("/api/pages/{page_id}/evidence", tags=["pages"], responses=PROBLEMS)
+    def evidence(page_id: str, q: QueryText) -> Explained:
+        """Which patches answer which word."""
+        return Explained(**library.explain(place_of(page_id), q))
+
+    @app.get("/api/pages/{page_id}/compare", tags=["pages"], responses=PROBLEMS)
+    def compare(
+        page_id: str,
+        q: QueryText,
+        method: Annotated[
+            list[str], Query(min_length=1, max_length=MAX_METHODS, description="name:ratio, such as anchorfold:0.05")
+        ],
+    ) -> list[Compared]:
+        """The same page and query under up to three methods; needs the original document."""
+        wanted = [parse_method(m) for m in method]
+        return [Compared(**found) for found in library.compare(place_of(page_id), q, wanted)]
+
+    for address, (name, kind) in STATIC.items():
+        app.add_api_route(address, static_file(name, kind), include_in_schema=False)
+    return Guard(Bounded(app, limit), token)
+
+
+def parse_method(text: str) -> tuple[str, float]:
+    """`anchorfold:0.05` into its parts."""
+    name, _, ratio = text.partition(":")
+    try:
+        value = float(ratio or 0.2)
+    except ValueError:
+        value = -1.0
+    if name not in compressor_names() or name == "docpruner" or not 0 < value <= 1:
+        raise HTTPException(422, f"{text[:60]!r} is not a method and a ratio such as anchorfold:0.05")
+    return name, value
+
+
+def picture_answer(data: bytes) -> Response:
+    """A JPEG that the browser may keep."""
+    return Response(data, media_type="image/jpeg", headers={"cache-control": "private, max-age=300"})
+
+
+def static_file(name: str, kind: str) -> Any:
+    """A route for a file of the page."""
+    body = (files("anchorfold.serve") / "static" / name).read_bytes()
+
+    def answer() -> Response:
+        return Response(body, media_type=kind, headers={"cache-control": "no-cache"})
+
+    return answer

@@ -1,0 +1,189 @@
+"""What the server knows of an index: pages by opaque ids, names without the machine's paths, pictures, evidence."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from PIL import Image
+
+from anchorfold.compressors import FullIndex, compressor
+from anchorfold.errors import AnchorFoldError
+from anchorfold.evidence import Evidence, evidence, pair_retention
+from anchorfold.index import Hit, Index
+from anchorfold.page import EncodedPage, PatchGrid
+from anchorfold.store.originals import find_image, is_unchanged
+
+PICTURES = 64  # rendered pages kept in memory
+
+
+@dataclass(frozen=True)
+class Place:
+    """A page of the index: where it is stored, and the name that the world may see."""
+
+    source: str
+    page: int
+    name: str
+
+
+def page_id(source: str, page: int) -> str:
+    """Says nothing of the path, and stays the same while the document does."""
+    return hashlib.blake2b(f"{source}\0{page}".encode(), digest_size=12).hexdigest()
+
+
+def public_names(documents: dict[str, str]) -> dict[str, str]:
+    """Names by source: as given if they are relative; else from the folder that all share, never the whole path."""
+    outside = [d for d in documents.values() if os.path.isabs(d) or d.startswith("..")]
+    base = ""
+    if outside:
+        parts = [os.path.dirname(d).split(os.sep) for d in outside]
+        same = 0
+        while all(len(p) > same for p in parts) and len({p[same] for p in parts}) == 1:
+            same += 1
+        base = os.sep.join(parts[0][:same])
+    names = {}
+    for source, document in documents.items():
+        if document in outside:
+            names[source] = os.path.relpath(document, base or os.sep).lstrip("./")
+        else:
+            names[source] = document
+    return names
+
+
+class Library:
+    """An index behind the server. Safe for threads."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self._lock = threading.Lock()
+        self._version = -1
+        self._places: dict[str, Place] = {}
+        self._names: dict[str, str] = {}
+        self._pictures: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
+
+    def warm_up(self) -> None:
+        """Load the model and the flat copy before the first visitor waits for them."""
+        self.index.search("page", top=1)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        with self._lock:
+            flat = self.index.flat()
+            if flat.version == self._version:
+                return
+            rows = flat.pages
+            sources, pages = rows["source"].to_pylist(), rows["page"].to_pylist()
+            self._names = public_names(dict(zip(sources, rows["document"].to_pylist(), strict=True)))
+            self._places = {
+                page_id(s, p): Place(s, p, self._names[s]) for s, p in zip(sources, pages, strict=True)
+            }  # fmt: skip
+            self._version = flat.version
+
+    def search(self, query: str, top: int, document: str | None) -> list[tuple[str, Place, float]]:
+        """The best pages as (id, place, score); `document` is a public name or a pattern of them."""
+        self._refresh()
+        only: Sequence[str] | None = None
+        if document:
+            from anchorfold.documents.files import matches
+
+            only = [s for s, n in self._names.items() if matches(document, n, n)]
+            if not only:
+                return []
+        hits: list[Hit] = self.index.search(query, top, documents=only)
+        found = []
+        for hit in hits:
+            name = self._names.get(hit.source, os.path.basename(hit.document))
+            found.append((page_id(hit.source, hit.page), Place(hit.source, hit.page, name), hit.score))
+        return found
+
+    def place(self, identity: str) -> Place:
+        """A page by its id; KeyError if there is none."""
+        self._refresh()
+        return self._places[identity]
+
+    def about(self, place: Place) -> tuple[EncodedPage, dict[str, Any]]:
+        """A page as stored, and its row."""
+        return self.index.page_at(place.source, place.page)
+
+    def picture(self, place: Place, longer: int) -> bytes:
+        """A JPEG of the page, at most `longer` pixels on its longer side."""
+        _, about = self.about(place)
+        key = (f"{place.source}:{about['modified']}", place.page, longer)
+        with self._lock:
+            if key in self._pictures:
+                self._pictures.move_to_end(key)
+                return self._pictures[key]
+        image, _ = find_image(about, longer * longer)
+        image.thumbnail((longer, longer), Image.Resampling.LANCZOS)
+        buffer = io.BytesIO()
+        image.save(buffer, "JPEG", quality=85)
+        with self._lock:
+            self._pictures[key] = buffer.getvalue()
+            while len(self._pictures) > PICTURES:
+                self._pictures.popitem(last=False)
+        return buffer.getvalue()
+
+    def thumbnail(self, place: Place) -> bytes:
+        """The stored thumbnail, or a small picture if the index keeps none."""
+        _, about = self.about(place)
+        return about["thumbnail"] or self.picture(place, 360)
+
+    def explain(self, place: Place, query: str) -> dict[str, Any]:
+        """Which patches answer which word, as JSON."""
+        encoded, about = self.about(place)
+        asked = self.index.model.explain_query(query)
+        found = evidence(asked.vectors, asked.labels, asked.words, encoded)
+        return {**as_json(found, encoded), "original": is_unchanged(about)}
+
+    def compare(self, place: Place, query: str, methods: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
+        """The same page and query under several compressors; needs the original document."""
+        _, about = self.about(place)
+        image, original = find_image(about, self.index.model.page_pixels)
+        if not original:
+            raise AnchorFoldError("the original document is not at hand: methods cannot be compared on this page.")
+        model = self.index.model
+        made = [FullIndex() if name == "none" else compressor(name, ratio=ratio) for name, ratio in methods]
+        signals = list(dict.fromkeys(s for c in made for s in c.signals(model.settings)))
+        (state,) = model.page_states([image], signals)
+        full = model.compress(state, FullIndex())
+        asked = model.explain_query(query)
+        answers = []
+        for (name, ratio), each in zip(methods, made, strict=True):
+            page = model.compress(state, each)
+            found = evidence(asked.vectors, asked.labels, asked.words, page)
+            kept = pair_retention(asked.vectors, full, page)
+            answers.append({"method": name, "ratio": ratio, "kept": round(kept, 2), **as_json(found, page)})
+        return answers
+
+
+def as_json(found: Evidence, page: EncodedPage) -> dict[str, Any]:
+    """Evidence with its patches: only those that are lit, as [patch, value]."""
+    words = [
+        {
+            "word": word,
+            "score": round(float(score), 4),
+            "patches": [[int(p), round(float(values[p]), 5)] for p in values.nonzero().flatten()],
+        }
+        for word, score, values in zip(found.words, found.scores, found.maps, strict=True)
+    ]
+    return {
+        "score": round(found.score, 4),
+        "vectors": len(page),
+        "full_vectors": page.full,
+        "most": round(float(found.whole.max()), 5) if found.maps.numel() else 0.0,
+        "words": words,
+        "tiles": tiles_of(page.grid),
+    }
+
+
+def tiles_of(grid: PatchGrid | None) -> list[list[float]]:
+    """Rows, columns, left, top, right, bottom of each tile; patches are numbered through them in order."""
+    if grid is None:
+        return []
+    return [[t.rows, t.columns, t.left, t.top, t.right, t.bottom] for t in grid.tiles]

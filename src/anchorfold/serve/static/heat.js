@@ -1,0 +1,52 @@
+// Draws evidence on a page: each lit patch paints its rectangle; all words share one scale.
+const COLOURS = [[253, 231, 37], [248, 149, 64], [204, 71, 120], [126, 3, 168]];
+
+function colour(share) {
+  const heat = Math.sqrt(Math.min(Math.max(share, 0), 1));
+  const place = heat * (COLOURS.length - 1);
+  const low = Math.min(Math.floor(place), COLOURS.length - 2);
+  const mix = COLOURS[low].map((c, i) => Math.round(c + (COLOURS[low + 1][i] - c) * (place - low)));
+  return `rgba(${mix.join(",")},${0.75 * Math.min(heat * 2.5, 1)})`;
+}
+
+// Every patch's rectangle [left, top, right, bottom] as shares of the page, in token order.
+function rectangles(tiles) {
+  const found = [];
+  for (const [rows, columns, left, top, right, bottom] of tiles) {
+    const width = (right - left) / columns;
+    const height = (bottom - top) / rows;
+    for (let r = 0; r < rows; r++) {
+      for (let c = 0; c < columns; c++) {
+        found.push([left + c * width, top + r * height, left + (c + 1) * width, top + (r + 1) * height]);
+      }
+    }
+  }
+  return found;
+}
+
+export function patchValues(explained, word) {
+  const total = new Map();
+  explained.words.forEach((each, number) => {
+    if (word !== null && number !== word) return;
+    for (const [patch, value] of each.patches) total.set(patch, (total.get(patch) || 0) + value);
+  });
+  return total;
+}
+
+export function drawHeat(canvas, explained, word, most) {
+  const boxes = rectangles(explained.tiles);
+  const scale = Math.min(window.devicePixelRatio || 1, 2);
+  canvas.width = Math.max(1, Math.round(canvas.clientWidth * scale));
+  canvas.height = Math.max(1, Math.round(canvas.clientHeight * scale));
+  const pen = canvas.getContext("2d");
+  pen.clearRect(0, 0, canvas.width, canvas.height);
+  const areas = boxes.map(([l, t, r, b]) => (r - l) * (b - t));
+  const smallest = Math.min(...areas);
+  for (const [patch, value] of patchValues(explained, word)) {
+    const [left, top, right, bottom] = boxes[patch];
+    pen.fillStyle = colour((value * smallest) / areas[patch] / (most || 1));
+    const x = Math.round(left * canvas.width);
+    const y = Math.round(top * canvas.height);
+    pen.fillRect(x, y, Math.round(right * canvas.width) - x, Math.round(bottom * canvas.height) - y);
+  }
+}
