@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format types install clean
+.PHONY: demo browser test lint format types install clean
 
 install: $(STAMP)
 
 # A CPU build of torch comes first: a loose requirement would pull gigabytes of CUDA libraries.
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV): a minute or two"
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet torch==2.13.0 \
 		|| $(BIN)/python -m pip install --quiet torch --index-url https://download.pytorch.org/whl/cpu
@@ -21,7 +22,14 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)
 	$(BIN)/anchorfold demo
 
-test: $(STAMP)
+# The tests of the search page want a browser: Debian's if it can be had, else Playwright's own, else they skip.
+browser: $(STAMP)
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null \
+		|| { test "$$(id -u)" = 0 && apt-get install -y -qq chromium >/dev/null 2>&1; } \
+		|| $(BIN)/playwright install chromium >/dev/null 2>&1 \
+		|| echo "no browser found or installed: the tests of the search page will skip"
+
+test: $(STAMP) browser
 	$(BIN)/python -m pytest
 
 lint: $(STAMP)

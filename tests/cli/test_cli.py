@@ -227,7 +227,22 @@ def test_demo_on_a_file_of_the_users_own(copy, checkpoints):
     assert Path(copy / "anchorfold-demo").is_dir()
 
 
+def test_explain_draws_a_picture(place, tmp_path):
+    done = run("explain", "my.index", "net revenue", "--page", "a.pdf:2", "--to", tmp_path / "why.png", cwd=place)
+    assert "of the full index's score" in done.stdout
+    assert Image.open(tmp_path / "why.png").width > 300
+    best = run("explain", "my.index", "net revenue", "--to", tmp_path / "best.jpg", cwd=place)
+    assert "page" in best.stdout
+    assert "document:page" in one_line(run("explain", "my.index", "x", "--page", "a.pdf", code=1, cwd=place))
+    assert "no page 9" in one_line(run("explain", "my.index", "x", "--page", "a.pdf:9", code=1, cwd=place))
+    assert "cannot be written" in one_line(run("explain", "my.index", "x", "--to", "/nowhere/x.png", code=1, cwd=place))
+
+
+def test_serve_says_what_is_wrong(place):
+    assert "is not an index" in one_line(run("serve", "reports", "--no-browser", code=1, cwd=place))
+
+
 def test_help_teaches_with_examples():
-    for name in ("index", "search", "remove", "info", "export", "demo"):
+    for name in ("index", "search", "remove", "info", "export", "demo", "explain", "serve"):
         assert f"anchorfold {name}" in run(name, "--help").stdout
     assert run("--version").stdout.startswith("anchorfold ")

@@ -65,6 +65,7 @@ def bind(config):  # type: ignore[no-untyped-def]
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((config.host, config.port))
+        sock.listen(128)  # whoever reads the address may connect at once
     except OSError as error:
         raise AnchorFoldError(
             f"cannot listen on {config.host}:{config.port}: {(error.strerror or '').lower()}."

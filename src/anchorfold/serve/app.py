@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.responses import Response as Plain
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, StringConstraints
 
 from anchorfold import __version__
 from anchorfold.compressors import compressor_names
@@ -22,6 +22,8 @@ STATIC = {"/": ("index.html", "text/html"), "/app.js": ("app.js", "text/javascri
           "/heat.js": ("heat.js", "text/javascript"), "/style.css": ("style.css", "text/css"),
           "/icon.svg": ("icon.svg", "image/svg+xml")}  # fmt: skip
 
+METHODS = [m for m in compressor_names() if m != "docpruner"]  # it must be calibrated first
+Method = Annotated[str, StringConstraints(pattern=rf"^({'|'.join(METHODS)}):(0\.[0-9]{{0,3}}[1-9]|1)$")]
 QueryText = Annotated[str, Query(min_length=1, max_length=MAX_QUERY, description="What to look for.")]
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     404: {"description": "There is no such page."},
@@ -129,7 +131,7 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
         smaller = found.full_vector_bytes / max(found.vector_bytes, 1)
         return Info(
             name=library.index.path.resolve().name, times_smaller=round(smaller, 2),
-            methods=[m for m in compressor_names() if m != "docpruner"], **kept,
+            methods=METHODS, **kept,
         )  # fmt: skip
 
     @app.get("/api/search", tags=["index"], responses={503: PROBLEMS[503]})
@@ -178,7 +180,7 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
         page_id: str,
         q: QueryText,
         method: Annotated[
-            list[str], Query(min_length=1, max_length=MAX_METHODS, description="name:ratio, such as anchorfold:0.05")
+            list[Method], Query(min_length=1, max_length=MAX_METHODS, description="name:ratio, such as anchorfold:0.05")
         ],
     ) -> list[Compared]:
         """The same page and query under up to three methods; needs the original document."""
@@ -193,13 +195,7 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
 def parse_method(text: str) -> tuple[str, float]:
     """`anchorfold:0.05` into its parts."""
     name, _, ratio = text.partition(":")
-    try:
-        value = float(ratio or 0.2)
-    except ValueError:
-        value = -1.0
-    if name not in compressor_names() or name == "docpruner" or not 0 < value <= 1:
-        raise HTTPException(422, f"{text[:60]!r} is not a method and a ratio such as anchorfold:0.05")
-    return name, value
+    return name, float(ratio)
 
 
 def picture_answer(data: bytes) -> Response:

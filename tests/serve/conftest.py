@@ -1,0 +1,58 @@
+"""An index of sample documents made with the embedded model, and a real server process on it."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from anchorfold import Index
+from anchorfold.demo.corpus import forms, handbook
+from anchorfold.serve.library import Library
+
+
+@pytest.fixture(scope="session")
+def served_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "office").mkdir()
+    handbook().output(str(folder / "office" / "handbook.pdf"))
+    forms().output(str(folder / "office" / "forms.pdf"))
+    Index.create(folder / "my.index").add(folder / "office")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def library(served_folder):
+    made = Library(Index.open(served_folder / "my.index"))
+    made.warm_up()
+    return made
+
+
+@pytest.fixture
+def own_copy(served_folder, tmp_path):
+    """A copy that a test may change; its documents are the originals, by their absolute paths."""
+    shutil.copytree(served_folder / "my.index", tmp_path / "my.index")
+    return tmp_path / "my.index"
+
+
+@pytest.fixture(scope="session")
+def server(served_folder):
+    """The address of `anchorfold serve` in a process of its own."""
+    command = [
+        sys.executable,
+        "-m",
+        "anchorfold",
+        "serve",
+        str(served_folder / "my.index"),
+        "--port",
+        "0",
+        "--no-browser",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    line = process.stdout.readline()
+    found = re.search(r"http://\S+", line)
+    assert found, line + process.stdout.read()
+    yield found.group()
+    process.terminate()
+    process.wait(timeout=20)

@@ -1,0 +1,174 @@
+import os
+import threading
+
+import pytest
+from fastapi.testclient import TestClient
+
+from anchorfold import Index
+from anchorfold.serve.app import create_app
+from anchorfold.serve.guard import new_token
+from anchorfold.serve.library import Library, public_names
+from tests.number_reader import write_pdf
+
+QUERY = "night work supplement"
+
+
+@pytest.fixture(scope="module")
+def client(library):
+    return TestClient(create_app(library), base_url="http://localhost")
+
+
+def best(client):
+    return client.get("/api/search", params={"q": QUERY}).json()["results"][0]
+
+
+class TestSearching:
+    def test_the_best_page_comes_first(self, client):
+        found = client.get("/api/search", params={"q": QUERY, "top": 3}).json()
+        assert found["query"] == QUERY
+        assert found["results"][0]["document"] == "handbook.pdf"
+        assert found["results"][0]["page"] == 1
+        assert len(found["results"]) == 3
+
+    def test_filters_by_public_names(self, client):
+        found = client.get("/api/search", params={"q": QUERY, "document": "forms*"}).json()["results"]
+        assert {r["document"] for r in found} == {"forms.pdf"}
+        assert client.get("/api/search", params={"q": QUERY, "document": "/etc/passwd"}).json()["results"] == []
+
+    def test_info(self, client):
+        found = client.get("/api/info").json()
+        assert (found["documents"], found["pages"], found["times_smaller"]) == (2, 11, pytest.approx(5, abs=0.05))
+
+    @pytest.mark.parametrize("params", [{}, {"q": ""}, {"q": "x" * 501}, {"q": "x", "top": 0}, {"q": "x", "top": 101}, {"q": "x", "top": "a"}])  # fmt: skip  # noqa: E501
+    def test_limits(self, client, params):
+        assert client.get("/api/search", params=params).status_code == 422
+
+
+class TestPages:
+    def test_pictures(self, client):
+        hit = best(client)
+        for address in (f"/api/pages/{hit['id']}/thumbnail", f"/api/pages/{hit['id']}/image?size=300"):
+            answer = client.get(address)
+            assert answer.headers["content-type"] == "image/jpeg"
+            assert answer.content.startswith(b"\xff\xd8")
+        assert client.get(f"/api/pages/{hit['id']}/image?size=2001").status_code == 422
+        assert client.get(f"/api/pages/{hit['id']}").json()["pages"] == 6
+
+    def test_evidence_adds_up_to_the_score(self, client):
+        hit = best(client)
+        found = client.get(f"/api/pages/{hit['id']}/evidence", params={"q": QUERY}).json()
+        assert [w["word"] for w in found["words"]] == QUERY.split()
+        assert sum(w["score"] for w in found["words"]) == pytest.approx(hit["score"], abs=1e-3)
+        lit = sum(value for w in found["words"] for _, value in w["patches"])
+        assert lit == pytest.approx(hit["score"], abs=1e-2)
+        patches = sum(int(rows * columns) for rows, columns, *_ in found["tiles"])
+        assert patches == found["full_vectors"] > found["vectors"]
+        assert found["original"]
+
+    def test_comparison(self, client):
+        hit = best(client)
+        methods = ["none:1", "anchorfold:0.05", "sap:0.05"]
+        found = client.get(f"/api/pages/{hit['id']}/compare", params={"q": QUERY, "method": methods}).json()
+        assert [f["method"] for f in found] == ["none", "anchorfold", "sap"]
+        assert found[0]["kept"] == pytest.approx(100)
+        assert found[1]["vectors"] == found[2]["vectors"] < found[0]["vectors"] / 15
+        for bad in (["zip:0.1"], ["sap:2"], ["sap:x"], methods * 2, ["docpruner:0.1"]):
+            answer = client.get(f"/api/pages/{hit['id']}/compare", params={"q": QUERY, "method": bad})
+            assert answer.status_code == 422, bad
+
+    @pytest.mark.parametrize("identity", ["0" * 24, "..%2f..%2fetc%2fpasswd", "%2fetc%2fpasswd", "x" * 3000, "'; DROP"])
+    def test_nothing_but_indexed_pages_can_be_read(self, client, identity):
+        for rest in ("", "/image", "/thumbnail", "/evidence?q=a"):
+            assert client.get(f"/api/pages/{identity}{rest}").status_code == 404
+
+    def test_no_path_of_the_machine_leaks(self, client, served_folder):
+        hit = best(client)
+        for address in ("/api/info", f"/api/search?q={QUERY}", f"/api/pages/{hit['id']}", "/openapi.json", "/",
+                        f"/api/pages/{hit['id']}/evidence?q=a", "/api/pages/none"):  # fmt: skip
+            assert str(served_folder) not in client.get(address).text
+
+    def test_only_reading(self, client):
+        hit = best(client)
+        for method in ("post", "put", "delete", "patch"):
+            assert getattr(client, method)(f"/api/pages/{hit['id']}").status_code == 405
+
+
+def test_names_that_the_world_may_see():
+    assert public_names({"/a": "reports/x.pdf"}) == {"/a": "reports/x.pdf"}
+    assert public_names({"/h/u/x.pdf": "/h/u/x.pdf", "/h/u/s/y.pdf": "/h/u/s/y.pdf"}) == {"/h/u/x.pdf": "x.pdf", "/h/u/s/y.pdf": "s/y.pdf"}  # fmt: skip  # noqa: E501
+    assert public_names({"/h/x.pdf": "../x.pdf"}) == {"/h/x.pdf": "x.pdf"}
+
+
+class TestGuard:
+    def test_another_address_needs_the_token(self, library):
+        token = new_token()
+        client = TestClient(create_app(library, token), base_url="http://example.org")
+        for address in ("/", "/healthz", "/api/info", f"/api/search?q={QUERY}", "/app.js", "/openapi.json"):
+            assert client.get(address).status_code == 401
+            assert client.get(address, headers={"authorization": f"Bearer {token}x"}).status_code == 401
+            assert client.get(address, headers={"authorization": f"Bearer {token}"}).status_code == 200
+        assert client.get("/api/info?token=wrong\N{SNOWMAN}").status_code == 401
+        assert client.get(f"/?token={token}").status_code == 200
+        assert client.get("/api/info").status_code == 200  # by the cookie that came with the page
+
+    def test_without_a_token_only_local_names_are_answered(self, library):
+        app = create_app(library)
+        for name, status in (("localhost:8765", 200), ("127.0.0.1", 200), ("[::1]:8765", 200), ("evil.example", 421)):
+            client = TestClient(app, base_url="http://localhost")
+            assert client.get("/healthz", headers={"host": name}).status_code == status
+
+    def test_past_its_queue_it_says_503_at_once(self, library):
+        client = TestClient(create_app(library, limit=0), base_url="http://localhost")
+        answer = client.get("/api/info")
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "1"
+        assert client.get("/healthz").status_code == 200
+
+    def test_the_page_may_load_nothing_from_elsewhere(self, client):
+        answer = client.get("/")
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        for address in ("/", "/app.js", "/heat.js", "/style.css"):
+            assert "https://" not in client.get(address).text
+            assert "//cdn" not in client.get(address).text
+
+
+class TestChanges:
+    def test_a_new_version_is_noticed_without_a_restart(self, own_copy, tmp_path, library):
+        client = TestClient(create_app(Library(Index.open(own_copy, library.index.model))), base_url="http://localhost")
+        assert client.get("/api/info").json()["pages"] == 11
+        before = best(client)
+        writer = Index.open(own_copy, library.index.model)
+        writer.add(write_pdf(tmp_path / "more.pdf", [1, 2]))
+        assert client.get("/api/info").json()["pages"] == 13
+        writer.remove("handbook.pdf")
+        assert best(client)["document"] != before["document"]
+        assert client.get(f"/api/pages/{before['id']}").status_code == 404
+
+    def test_a_document_that_is_gone_keeps_its_thumbnail(self, tmp_path, library):
+        path = write_pdf(tmp_path / "docs" / "a.pdf", [123])
+        index = Index.create(tmp_path / "a.index", library.index.model)
+        index.add(path)
+        client = TestClient(create_app(Library(index)), base_url="http://localhost")
+        hit = client.get("/api/search?q=something").json()["results"][0]
+        os.unlink(path)
+        found = client.get(f"/api/pages/{hit['id']}/evidence?q=word").json()
+        assert found["original"] is False
+        assert client.get(f"/api/pages/{hit['id']}/image").status_code == 200
+        answer = client.get(f"/api/pages/{hit['id']}/compare?q=word&method=sap:0.1")
+        assert answer.status_code == 409
+        assert "original document" in answer.json()["detail"]
+
+    def test_many_threads_at_once(self, client):
+        problems = []
+
+        def ask():
+            answer = client.get("/api/search", params={"q": QUERY})
+            if answer.status_code != 200:
+                problems.append(answer.text)
+
+        workers = [threading.Thread(target=ask) for _ in range(30)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert problems == []

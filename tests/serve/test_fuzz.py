@@ -1,0 +1,40 @@
+"""The API against its own description, on a real server process, with inputs that nobody would type."""
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+
+from tests.serve.test_api import QUERY
+
+PATHS = ["/healthz", "/api/info", "/api/search", *(f"/api/pages/{{page_id}}{r}" for r in ("", "/thumbnail", "/image", "/evidence", "/compare"))]  # fmt: skip  # noqa: E501
+
+
+@pytest.fixture(scope="module")
+def schema(server):
+    return schemathesis.openapi.from_url(f"{server}openapi.json")
+
+
+def test_all_of_the_description_is_tried(schema):
+    assert sorted(schema) == sorted(PATHS)
+
+
+TRIED = [(path, known) for path in PATHS for known in ((False, True) if "{page_id}" in path else (False,))]
+
+
+@pytest.mark.parametrize(("path", "known_page"), TRIED)
+def test_answers_are_as_described(schema, library, path, known_page):
+    identity = library.search(QUERY, 1, None)[0][0]
+
+    @given(case=schema[path]["GET"].as_strategy())
+    @settings(
+        max_examples=5 if "compare" in path else 20,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )
+    def check(case):
+        if known_page:
+            case.path_parameters = {"page_id": identity}
+        case.call_and_validate()
+
+    check()
