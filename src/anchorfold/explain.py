@@ -17,8 +17,8 @@ from anchorfold.store.originals import find_image
 if TYPE_CHECKING:
     from anchorfold.index import Index
 
-# From little to much: yellow, orange, magenta, violet; readable with any colour vision, on white paper and on dark.
-COLOURS = np.array([(253, 231, 37), (248, 149, 64), (204, 71, 120), (126, 3, 168)], np.float32)
+# From little to much: yellow, orange, red, magenta, ever darker; seen with any colour vision, on any paper.
+COLOURS = np.array([(253, 224, 71), (251, 146, 60), (239, 68, 68), (200, 20, 130)], np.float32)
 PANEL, SMALL, MARGIN, MOST_WORDS = 720, 230, 16, 8
 
 

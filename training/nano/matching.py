@@ -247,13 +247,13 @@ def train(
     if before is not None:
         # Fresh moments would undo in a few steps what the stage before has learnt.
         optimiser.load_state_dict({**before["optimiser"], "param_groups": optimiser.state_dict()["param_groups"]})
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, stage.rate, steps, pct_start=0.1)
     step, curve = 0, []
     if state is not None:
         model.load_state_dict(state["model"])
         optimiser.load_state_dict(state["optimiser"])
-        schedule.load_state_dict(state["schedule"])
         step, curve = state["step"], state["curve"]
+    # From the step alone: a run that is taken up with fewer or more steps still comes to rest at its end.
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, stage.rate, steps, pct_start=0.1, last_epoch=step - 1)
     model.train()
     model.stem.reader.eval()  # batch statistics stay those of stage 1
     rng = random.Random(f"{seed}/{step}")
@@ -282,8 +282,7 @@ def train(
                   + f"  {(time.time() - began) / every:.2f} s/step", flush=True)  # fmt: skip
             reports, began = [], time.time()
         if step % 100 == 0 or step == steps:
-            checkpoint.save(path, model=model.state_dict(), optimiser=optimiser.state_dict(),
-                            schedule=schedule.state_dict(), step=step, curve=curve)  # fmt: skip
+            checkpoint.save(path, model=model.state_dict(), optimiser=optimiser.state_dict(), step=step, curve=curve)
     return curve
 
 

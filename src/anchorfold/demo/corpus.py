@@ -55,7 +55,7 @@ def text(pdf: FPDF, words: str, size: float, style: str = "", colour: tuple[int,
     """A paragraph at the cursor."""
     pdf.set_font(family, style, size)
     pdf.set_text_color(*colour)
-    pdf.multi_cell(0, size * 0.5, words, new_x="LMARGIN", new_y="NEXT")
+    pdf.multi_cell(0, size * 0.5, words, align="L", new_x="LMARGIN", new_y="NEXT")
     pdf.ln(gap)
 
 

@@ -81,7 +81,8 @@ function show() {
   $("results").replaceChildren(...state.results.map((hit, number) => element("li", {},
     element("button", { class: "hit", type: "button", onclick: () => open(number) },
       element("span", { class: "sheet" }, element("img", { src: `/api/pages/${hit.id}/thumbnail`, alt: "", loading: "lazy" })),
-      element("span", { class: "name" }, hit.document),
+      element("span", { class: "name", title: hit.document }, hit.document.split("/").pop()),
+      element("span", { class: "folder" }, hit.document.split("/").slice(0, -1).join("/")),
       element("span", { class: "where" }, element("span", {}, `page ${hit.page}`), element("span", { title: "score" }, hit.score.toFixed(3)))))));
 }
 

@@ -1,12 +1,12 @@
 // Draws evidence on a page: each lit patch paints its rectangle; all words share one scale.
-const COLOURS = [[253, 231, 37], [248, 149, 64], [204, 71, 120], [126, 3, 168]];
+const COLOURS = [[253, 224, 71], [251, 146, 60], [239, 68, 68], [200, 20, 130]];
 
 function colour(share) {
   const heat = Math.sqrt(Math.min(Math.max(share, 0), 1));
   const place = heat * (COLOURS.length - 1);
   const low = Math.min(Math.floor(place), COLOURS.length - 2);
   const mix = COLOURS[low].map((c, i) => Math.round(c + (COLOURS[low + 1][i] - c) * (place - low)));
-  return `rgba(${mix.join(",")},${0.75 * Math.min(heat * 2.5, 1)})`;
+  return `rgba(${mix.join(",")},${0.62 * Math.min(heat * 2.5, 1)})`;
 }
 
 // Every patch's rectangle [left, top, right, bottom] as shares of the page, in token order.
@@ -47,6 +47,13 @@ export function drawHeat(canvas, explained, word, most) {
     pen.fillStyle = colour((value * smallest) / areas[patch] / (most || 1));
     const x = Math.round(left * canvas.width);
     const y = Math.round(top * canvas.height);
-    pen.fillRect(x, y, Math.round(right * canvas.width) - x, Math.round(bottom * canvas.height) - y);
+    const width = Math.round(right * canvas.width) - x;
+    const height = Math.round(bottom * canvas.height) - y;
+    pen.fillRect(x, y, width, height);
+    if (value > most / 10) {
+      // A thin edge shows on paper of any colour.
+      pen.strokeStyle = "rgba(255,255,255,.85)";
+      pen.strokeRect(x + 0.5, y + 0.5, width - 1, height - 1);
+    }
   }
 }

@@ -1,0 +1,49 @@
+"""The README's pictures of the search page: `python docs/take_screenshots.py` after `make demo`, with chromium."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+HERE = Path(__file__).parent
+INDEX = HERE.parent / "anchorfold-demo" / "sample-0.2.index"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+def main() -> None:
+    run = [sys.executable, "-m", "anchorfold"]
+    question = "marine diesel and electricity costs"
+    subprocess.run([*run, "explain", str(INDEX), question, "--to", str(HERE / "why.png")], check=True)
+    server = subprocess.Popen(
+        [*run, "serve", str(INDEX), "--port", "0", "--no-browser"], stdout=subprocess.PIPE, text=True
+    )
+    assert server.stdout is not None
+    found = re.search(r"http://\S+", server.stdout.readline())
+    assert found is not None
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        dark = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="dark")
+        dark.goto(f"{found.group()}?q=cups+of+coffee+and+cinnamon+buns")
+        dark.wait_for_selector(".hit")
+        dark.wait_for_timeout(1500)
+        dark.screenshot(path=HERE / "search-dark.png")
+        light = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
+        light.goto(f"{found.group()}?q={question.replace(' ', '+')}")
+        light.locator(".hit").first.click()
+        light.wait_for_selector("#words button")
+        light.wait_for_timeout(1500)
+        light.screenshot(path=HERE / "search-page.png")
+        light.click("#compare")
+        light.wait_for_selector("figcaption")
+        light.wait_for_timeout(2500)
+        light.screenshot(path=HERE / "search-compare.png")
+        browser.close()
+    server.terminate()
+
+
+if __name__ == "__main__":
+    main()
