@@ -18,6 +18,7 @@ from anchorfold.compressors import BudgetCompressor, Compressor, FullIndex, comp
 from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError, MismatchError
 from anchorfold.ingest import AddReport, Ingest, Progress
+from anchorfold.nano.query_side import QuerySide
 from anchorfold.page import EncodedPage
 from anchorfold.scan import Scanner
 from anchorfold.settings import DEFAULT_MODEL
@@ -151,11 +152,11 @@ class Index:
             options |= {"window": self.settings.window, "steps": self.settings.steps}
         return compressor(self.settings.method, **options)
 
-    def _check(self, model: Retriever) -> None:
+    def _check(self, model: Retriever | QuerySide) -> None:
         if model.fingerprint != self.settings.fingerprint:
             raise MismatchError(
                 f"{self.path} was made with another model ({self.settings.model}, fingerprint "
-                f"{self.settings.fingerprint}; {model.name} has {model.fingerprint}): load that one, or index again."
+                f"{self.settings.fingerprint}; this one has {model.fingerprint}): load that one, or index again."
             )
 
     # Writing.
@@ -233,8 +234,19 @@ class Index:
         texts = [query] if isinstance(query, str) else list(query)
         if top < 1:
             raise AnchorFoldError(f"top must be at least 1, got {top}.")
-        found = self.search_vectors(self.model.encode_queries(texts), top, documents=documents, exact=exact)
+        found = self.search_vectors(self._encode_queries(texts), top, documents=documents, exact=exact)
         return found[0] if isinstance(query, str) else found
+
+    def _encode_queries(self, texts: list[str]) -> list[Tensor]:
+        if self._given is None and "model" not in vars(self) and self.settings.model == DEFAULT_MODEL:
+            self._check(self._query_side)
+            return self._query_side.encode_queries(texts)
+        return self.model.encode_queries(texts)
+
+    @cached_property
+    def _query_side(self) -> QuerySide:
+        """Enough of the embedded model for searching."""
+        return QuerySide()
 
     def search_vectors(
         self,

@@ -8,7 +8,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 import anchorfold
-from anchorfold.backbones.nano import WEIGHTS
+from anchorfold.nano.query_side import WEIGHTS, QuerySide
 
 
 def page(*lines):
@@ -34,6 +34,19 @@ def test_small_and_calibrated(nano):
     assert sum(f.stat().st_size for f in Path(WEIGHTS).iterdir()) < 30e6
     assert nano.settings.source.endswith("anchorfold.json")
     assert not nano.is_causal
+
+
+def test_the_query_side_alone_is_the_same(nano):
+    side = QuerySide()
+    assert side.fingerprint == nano.fingerprint
+    texts = ["Net revenue, by region 2024", "zxqvy unknownish", "", "caf\u00e9"]
+    for alone, whole in zip(side.encode_queries(texts), nano.encode_queries(texts), strict=True):
+        assert torch.allclose(alone, whole, atol=1e-6)
+
+
+def test_the_fingerprint_does_not_depend_on_precision(nano):
+    half = anchorfold.load("nano", device="cpu", dtype=torch.float16)
+    assert half.fingerprint == nano.fingerprint
 
 
 @pytest.mark.parametrize("ratio", [1, 0.2])

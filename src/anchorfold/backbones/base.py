@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import warnings
 from abc import ABC, abstractmethod
@@ -19,6 +18,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from anchorfold.compressors import Compressor, DocPruner, FullIndex
+from anchorfold.fingerprint import kind_of, weights_fingerprint
 from anchorfold.page import EncodedPage, PageState, PatchGrid
 from anchorfold.settings import Settings
 from anchorfold.signals import Signal
@@ -101,14 +101,7 @@ class Retriever(ABC):
     @cached_property
     def fingerprint(self) -> str:
         """A digest of the weights that is the same on every device and in every precision."""
-        digest = hashlib.blake2b(f"{self.family} causal={self.is_causal}".encode(), digest_size=12)
-        for name, weight in sorted(self.model.state_dict().items()):
-            digest.update(f"{name} {tuple(weight.shape)}".encode())
-            flat = weight.detach().flatten()
-            # Sixteen values of each tensor tell two trainings apart; reading all of a large model takes a minute.
-            sample = flat[:: max(1, len(flat) // 16)][:16].cpu()
-            digest.update(sample.to(torch.bfloat16).float().numpy().tobytes())
-        return digest.hexdigest()
+        return weights_fingerprint(kind_of(self.family, self.is_causal), self.model.state_dict())
 
     def project(self, hidden: Tensor) -> Tensor:
         """The retrieval projection in float32, whatever the model's own precision: `(k, d) -> (k, d_r)`."""

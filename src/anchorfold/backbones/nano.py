@@ -14,18 +14,16 @@ from torch import Tensor, nn
 from anchorfold.backbones.base import PageBatch, Retriever
 from anchorfold.nano.model import NanoModel
 from anchorfold.nano.processor import NanoImageProcessor
-from anchorfold.nano.query import WordIndex, query_words
+from anchorfold.nano.query import WordIndex, encode_query, query_words
+from anchorfold.nano.query_side import FAMILY
 from anchorfold.page import PatchGrid
 from anchorfold.settings import Settings, settings_for
-
-WEIGHTS = Path(__file__).parent.parent / "nano" / "weights"
-UNKNOWN_WEIGHT = 0.9
 
 
 class Nano(Retriever):
     """Reads page pixels; a query is the vectors of its words, longer the rarer they are."""
 
-    family = "nano"
+    family = FAMILY
     page_pixels = 900_000  # 1,600 patches of 16 x 32, and a little to shrink from
 
     def __init__(
@@ -36,7 +34,7 @@ class Nano(Retriever):
 
     @classmethod
     def load(cls, folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> Nano:
-        """From a checkpoint folder; the embedded one is `WEIGHTS`."""
+        """From a checkpoint folder; the embedded one is `query_side.WEIGHTS`."""
         model = NanoModel.from_pretrained(folder, dtype=dtype).to(device)
         words = WordIndex.load(folder)
         settings = settings_for(cls.family, len(model.layers), folder)
@@ -75,15 +73,5 @@ class Nano(Retriever):
 
     def query_vectors(self, texts: list[str]) -> list[Tensor]:
         """One vector a distinct word, in order, scaled by the word's rarity (0 to 1): looked up, not encoded."""
-        found = []
-        for text in texts:
-            words = query_words(text)
-            rows, flat, offsets = (x.to(self.device) for x in self.words.lookup(words))
-            weights = torch.where(rows >= 0, self.model.word_weights[rows.clamp(min=0)].float(), UNKNOWN_WEIGHT)
-            vectors = (
-                self.model.embed_words(rows, flat, offsets).float()
-                if words
-                else torch.zeros(0, self.model.config.embedding_dim)
-            )
-            found.append(vectors * weights[:, None].to(vectors.device))
-        return found
+        tables = self.model.words.weight, self.model.spelling.weight, self.model.word_weights
+        return [encode_query(text, self.words, *tables) for text in texts]

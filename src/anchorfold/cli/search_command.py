@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anchorfold.cli.app import app, err, quiet_libraries
+from anchorfold.cli.app import app, err
 from anchorfold.cli.look import table
 from anchorfold.errors import AnchorFoldError
 
@@ -42,7 +42,6 @@ def search_command(
         raise AnchorFoldError("no query: give one in quotes, or --queries FILE.")
     from anchorfold.index import Index
 
-    quiet_libraries()
     opened = Index.open(index, device=device, trust_remote_code=trust_remote_code)
     found = opened.search(texts, top, documents=document or None, exact=True if exact else None)
     for text, hits in zip(texts, found, strict=True):

@@ -12,6 +12,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import ModelOutput
 
 from anchorfold.nano.config import NanoConfig
+from anchorfold.nano.query import word_vectors
 from anchorfold.nano.stem import PatchStem
 
 
@@ -145,9 +146,7 @@ class NanoModel(PreTrainedModel):
 
     def embed_words(self, word_ids: Tensor, features: Tensor, offsets: Tensor) -> Tensor:
         """Unit vectors `(n, 128)` of words: spelling plus, for known words (`word_ids >= 0`), their own vector."""
-        known = (word_ids >= 0)[:, None]
-        own = self.words(word_ids.clamp(min=0)) * known
-        return F.normalize(self.spelling(features, offsets) + own, dim=-1)
+        return word_vectors(self.words.weight, self.spelling.weight, word_ids, features, offsets)
 
     def forward(self, pixel_values: Tensor, patch_grid: Tensor, **_: object) -> NanoOutput:
         """`pixel_values (B, 1, H, W)` padded on the right and below; `patch_grid (B, 2)` rows and columns a page."""

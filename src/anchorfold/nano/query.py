@@ -8,12 +8,14 @@ from functools import lru_cache
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from anchorfold.nano.text import spelling_features, split_words
 
 VOCABULARY_FILE = "vocabulary.txt"
 MAX_WORDS = 64
+UNKNOWN_WEIGHT = 0.9
 
 
 class WordIndex:
@@ -44,6 +46,28 @@ class WordIndex:
 def query_words(text: str) -> list[str]:
     """The words of a query that count, in order, each once."""
     return list(dict.fromkeys(split_words(text)))[:MAX_WORDS]
+
+
+def word_vectors(own: Tensor, spelling: Tensor, rows: Tensor, features: Tensor, offsets: Tensor) -> Tensor:
+    """Unit vectors `(n, d)` of words: the mean of their spelling features plus, for known words, one of their own.
+
+    Args:
+        own: `(vocabulary, d)` vectors of known words.
+        spelling: `(features, d)` vectors of spelling features.
+        rows, features, offsets: what `WordIndex.lookup` gives.
+    """
+    found = F.embedding(rows.clamp(min=0), own) * (rows >= 0)[:, None]
+    return F.normalize(F.embedding_bag(features, spelling, offsets, mode="mean") + found, dim=-1)
+
+
+def encode_query(text: str, index: WordIndex, own: Tensor, spelling: Tensor, weights: Tensor) -> Tensor:
+    """One vector a distinct word, in order, scaled by the word's rarity (0 to 1): `(words, d)`."""
+    words = query_words(text)
+    if not words:
+        return own.new_zeros(0, own.shape[1])
+    rows, features, offsets = (x.to(own.device) for x in index.lookup(words))
+    scale = torch.where(rows >= 0, weights[rows.clamp(min=0)].float(), UNKNOWN_WEIGHT)
+    return word_vectors(own, spelling, rows, features, offsets).float() * scale[:, None]
 
 
 def rarity(pages_with_word: int, pages: int) -> float:
