@@ -1,0 +1,25 @@
+"""All figures that the paper reports, as data: `table("benchmarks")` and its siblings."""
+
+from __future__ import annotations
+
+import csv
+from importlib.resources import files
+
+TABLES = ("benchmarks", "datasets", "ablation", "trained", "calibration", "windows", "depths", "efficiency")
+
+
+def table(name: str) -> list[dict[str, str]]:
+    """A table's rows as text. NDCG@5 and retention are in percent, ratios from 0 to 1, windows first-last inclusive."""
+    if name not in TABLES:
+        raise ValueError(f"the paper has no table called {name!r}: choose one of {', '.join(TABLES)}.")
+    with (files(__name__) / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def reported(benchmark: str, backbone: str, method: str, ratio: float, dataset: str | None = None) -> float | None:
+    """NDCG@5 in percent of one cell, of a benchmark or of one of its data sets; None if the paper has no such cell."""
+    for row in table("benchmarks" if dataset is None else "datasets"):
+        same = (row["benchmark"], row["backbone"], row["method"]) == (benchmark, backbone, method)
+        if same and float(row["ratio"]) == ratio and (dataset is None or row["dataset"] == dataset):
+            return float(row["ndcg"])
+    return None
