@@ -69,6 +69,7 @@ def main() -> None:
     """Run a command; everything that a user can mend is one line and a non-zero exit."""
     from anchorfold.cli import (  # noqa: F401
         demo_command,
+        eval_command,
         explain_command,
         index_command,
         manage_commands,

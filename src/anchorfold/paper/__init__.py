@@ -12,8 +12,7 @@ def table(name: str) -> list[dict[str, str]]:
     """A table's rows as text. NDCG@5 and retention are in percent, ratios from 0 to 1, windows first-last inclusive."""
     if name not in TABLES:
         raise ValueError(f"the paper has no table called {name!r}: choose one of {', '.join(TABLES)}.")
-    with (files(__name__) / f"{name}.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return list(csv.DictReader((files(__name__) / f"{name}.csv").read_text("utf-8").splitlines()))
 
 
 def reported(benchmark: str, backbone: str, method: str, ratio: float, dataset: str | None = None) -> float | None:

@@ -1,0 +1,1 @@
+"""The paper's evaluation: every method and ratio from one encoding pass, on any corpus."""

@@ -1,0 +1,80 @@
+"""Pages, queries and which pages answer them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+
+from anchorfold.documents.pages import open_pages
+from anchorfold.errors import AnchorFoldError, UnreadableDocumentError
+
+QUERIES_FILE, EXCLUDED_FILE, PAGES_FOLDER = "queries.jsonl", "exclude_pages.json", "pdfs"
+
+
+@dataclass(frozen=True)
+class Query:
+    """A question and the ids of the pages that answer it, with their grades."""
+
+    id: str
+    text: str
+    relevant: dict[str, int]
+    kind: str = "query"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """`pages(skip, pixels)` yields (id, image) in a stable order, without the first `skip` pages."""
+
+    name: str
+    pages: Callable[[int, int], Iterator[tuple[str, Image.Image]]]
+    queries: tuple[Query, ...]
+
+
+def local_corpus(folder: str | Path) -> Corpus:
+    """A folder with `pdfs/` and `queries.jsonl`: {id, text, relevant: [[file, zero-based page]], kind?}.
+
+    Pages listed in `exclude_pages.json` (file to zero-based numbers) are left out.
+    """
+    folder = Path(folder)
+    if not (folder / QUERIES_FILE).is_file() or not (folder / PAGES_FOLDER).is_dir():
+        raise AnchorFoldError(f"{folder} is not a corpus: it needs {PAGES_FOLDER}/ and {QUERIES_FILE}.")
+    excluded_file = folder / EXCLUDED_FILE
+    excluded = json.loads(excluded_file.read_text()) if excluded_file.exists() else {}
+    files = sorted(p for p in (folder / PAGES_FOLDER).iterdir() if p.is_file())
+
+    def pages(skip: int, pixels: int) -> Iterator[tuple[str, Image.Image]]:
+        seen = 0
+        for path in files:
+            try:
+                with open_pages(path, pixels) as opened:
+                    for number in range(len(opened)):
+                        if number in excluded.get(path.name, ()):
+                            continue
+                        seen += 1
+                        if seen > skip:
+                            yield page_id(path.name, number), opened.image(number)
+            except UnreadableDocumentError as problem:
+                raise AnchorFoldError(f"{path} cannot be read: {problem}.") from problem
+
+    queries = []
+    for number, line in enumerate((folder / QUERIES_FILE).read_text("utf-8").splitlines(), 1):
+        try:
+            data = json.loads(line)
+            relevant = {page_id(f, int(p)): 1 for f, p in data["relevant"] if int(p) not in excluded.get(f, ())}
+            found = Query(str(data["id"]), data["text"], relevant, data.get("kind", "query"))
+        except (ValueError, KeyError, TypeError) as error:
+            raise AnchorFoldError(f"line {number} of {folder / QUERIES_FILE} is no query ({error!r}).") from error
+        if found.relevant:
+            queries.append(found)
+    if not queries:
+        raise AnchorFoldError(f"{folder / QUERIES_FILE} holds no query with a page that answers it.")
+    return Corpus(folder.resolve().name, pages, tuple(queries))
+
+
+def page_id(file: str, number: int) -> str:
+    """A page's name in rankings."""
+    return f"{file}#{number}"

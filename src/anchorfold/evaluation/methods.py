@@ -1,0 +1,58 @@
+"""Methods and budgets to compare, by short labels such as `anchorfold@0.2` and `sap@cap128`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anchorfold.compressors import AnchorFold, Compressor, DocPruner, FullIndex, compressor, compressor_names
+from anchorfold.errors import AnchorFoldError
+
+FULL = "none@1"
+RATIOS = (0.5, 0.2, 0.1, 0.05)
+TRAINING_FREE = ("anchorfold", "semantic-clustering", "sap", "docpruner", "1d-pooling")
+
+# The paper's table 1, each variant changing one choice; and one more: random anchors, which everything should beat.
+VARIANTS: dict[str, dict[str, object]] = {
+    "one-step": {"steps": 1},
+    "random-anchors": {"anchors": "random"},
+    "no-folding": {"folding": False},
+    "uniform-weights": {"weights": "uniform"},
+}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A compressor under a budget."""
+
+    name: str
+    ratio: float | None = None
+    cap: int | None = None
+
+    @property
+    def label(self) -> str:
+        """Its short name."""
+        return f"{self.name}@{f'cap{self.cap}' if self.cap is not None else f'{self.ratio:g}'}"
+
+    def make(self) -> Compressor:
+        """The compressor; DocPruner still wants its calibration."""
+        if self.name == FullIndex.name:
+            return FullIndex()
+        if self.name in VARIANTS:
+            return AnchorFold(self.ratio, cap=self.cap, **VARIANTS[self.name])  # type: ignore[arg-type]
+        return compressor(self.name, ratio=self.ratio) if self.cap is None else compressor(self.name, cap=self.cap)
+
+
+def choose_methods(names: Sequence[str], ratios: Sequence[float], caps: Sequence[int] = ()) -> list[Method]:
+    """Every method under every budget, the full index first."""
+    known = {*compressor_names(), *VARIANTS}
+    for name in names:
+        if name not in known:
+            raise AnchorFoldError(f"there is no method {name!r}: choose among {', '.join(sorted(known))}.")
+    chosen = [Method(FullIndex.name, 1.0)]
+    for name in names:
+        if name == FullIndex.name:
+            continue
+        chosen += [Method(name, ratio=r) for r in ratios]
+        chosen += [Method(name, cap=c) for c in caps if name != DocPruner.name]
+    return chosen

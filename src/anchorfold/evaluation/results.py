@@ -1,0 +1,79 @@
+"""What an evaluation found, as a file that reports are made from."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from anchorfold import __version__, paper
+from anchorfold.evaluation.corpus import Query
+from anchorfold.evaluation.measure import Measured, compare, interval
+from anchorfold.evaluation.methods import FULL, Method
+
+RESULTS_FILE = "results.json"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method under one budget. NDCG@5, its share of the full index's, and score retention are in percent."""
+
+    label: str
+    method: str
+    ratio: float | None
+    cap: int | None
+    ndcg: float
+    ndcg_low: float
+    ndcg_high: float
+    kept: float
+    score_kept: float
+    times_smaller: float
+    bytes: int
+    by_kind: dict[str, float]
+    against_full: dict[str, Any]
+    paper: float | None
+
+
+def summarise(
+    measured: dict[str, Measured], methods: Sequence[Method], queries: Sequence[Query], benchmark: str, backbone: str
+) -> list[Row]:
+    """Rows in the order of the methods."""
+    full = measured[FULL]
+    reference = fmean(full.ndcg.values())
+    kinds: dict[str, list[str]] = {}
+    for query in queries:
+        kinds.setdefault(query.kind, []).append(query.id)
+    rows = []
+    for method in methods:
+        found = measured[method.label]
+        low, high = interval(list(found.ndcg.values()))
+        mean = fmean(found.ndcg.values())
+        rows.append(
+            Row(
+                label=method.label, method=method.name, ratio=method.ratio, cap=method.cap,
+                ndcg=mean, ndcg_low=low, ndcg_high=high, kept=100 * mean / reference if reference else 100.0,
+                score_kept=fmean(found.retention.values()) if found.retention else 100.0,
+                times_smaller=full.vectors / max(found.vectors, 1), bytes=found.bytes,
+                by_kind={k: fmean(found.ndcg[i] for i in ids) for k, ids in kinds.items()},
+                against_full=compare(found.ndcg, full.ndcg),
+                paper=None if method.ratio is None else paper.reported(benchmark, backbone, method.name, method.ratio),
+            )
+        )  # fmt: skip
+    return rows
+
+
+def save(path: Path, about: dict[str, Any], rows: Sequence[Row], measured: dict[str, Measured]) -> None:
+    """Write everything that a report or another comparison may want, in one step."""
+    data = {
+        "anchorfold": __version__,
+        **about,
+        "rows": [vars(r) for r in rows],
+        "queries": {k: {"ndcg": m.ndcg, "retention": m.retention} for k, m in measured.items()},
+    }
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(data))
+    os.replace(part, path)
