@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 
 from anchorfold import PatchGrid, maxsim
 from anchorfold.backbones.base import label_tokens
-from anchorfold.evidence import evidence, pair_retention, raster
+from anchorfold.evidence import evidence, raster
 from anchorfold.fold import fold
+from anchorfold.scoring import score_retention
 
 
 def page_of(n=20, m=5, d=8, seed=0):
@@ -53,8 +54,8 @@ def test_special_tokens_light_nothing_and_pieces_of_a_word_add_up():
 def test_the_full_page_keeps_everything():
     small, full = page_of()
     query = query_of()
-    assert pair_retention(query, full, full) == pytest.approx(100)
-    assert pair_retention(query, full, small) < 100
+    assert score_retention(query, full, full) == pytest.approx(100)
+    assert score_retention(query, full, small) < 100
     with pytest.raises(ValueError, match="labels"):
         evidence(query, [0], ["x"], small)
 

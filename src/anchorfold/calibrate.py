@@ -15,21 +15,16 @@ from torch import Tensor
 
 from anchorfold.backbones.base import PageImage, Retriever
 from anchorfold.budget import vector_budget
-from anchorfold.fold import fold, top_tokens
-from anchorfold.scoring import Vectors, maxsim
+from anchorfold.compressors.anchor_fold import random_tokens
+from anchorfold.fold import fold, fold_onto, top_tokens
+from anchorfold.scoring import maxsim, score_retention
 from anchorfold.settings import Settings
 from anchorfold.signals import InDegree, Propagated, Signal
 
+__all__ = ["Calibration", "calibrate", "choose_depth", "choose_window", "score_retention"]
+
 DEPTHS = (2, 3, 4, 6, 8, 10, 12)
 CALIBRATION_RATIO = 0.2
-
-
-def score_retention(query: Vectors, full: Vectors, small: Vectors) -> float:
-    """MaxSim score of a compressed page as a percentage of the full page's, for one query."""
-    before, after = maxsim([query], [full, small])[0].tolist()
-    if before == 0:
-        raise ValueError("the full page scores 0 for this query: its retention is not defined.")
-    return 100 * after / before
 
 
 def choose_window(profile: Sequence[float], rho: float = 0.2) -> tuple[int, int]:
@@ -77,7 +72,7 @@ class Calibration:
     """What a calibration found and saw.
 
     `profiles[K]` mean retention of each single layer, `sap_profile` the same for SAP; `windows[K]` the candidate
-    window of each depth and `values[K]` its retention for every pair.
+    window of each depth and `values[K]` its retention for every pair; `random` that of folding onto random anchors.
     """
 
     settings: Settings
@@ -85,6 +80,19 @@ class Calibration:
     sap_profile: list[float]
     windows: dict[int, tuple[int, int]]
     values: dict[int, list[float]]
+    random: list[float]
+
+    @property
+    def advantage(self) -> tuple[float, float]:
+        """Mean gain over random anchors in points of retention, and its standard error over the pairs."""
+        gain = torch.tensor(self.values[self.settings.steps]) - torch.tensor(self.random)
+        return float(gain.mean()), float(gain.std()) / math.sqrt(len(gain)) if len(gain) > 1 else 0.0
+
+    @property
+    def suits(self) -> bool:
+        """Whether central tokens are better anchors than random ones here, by two standard errors."""
+        gain, error = self.advantage
+        return gain > 2 * error
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,13 @@ class _Pair:
         m = vector_budget(len(alpha), ratio=CALIBRATION_RATIO)
         # The projection is affine and a group's weights sum to 1: folding projections is folding hidden states.
         return self.retention(fold(self.projected, alpha, m).vectors)
+
+    def at_random(self, number: int) -> float:
+        m = vector_budget(len(self.projected), ratio=CALIBRATION_RATIO)
+        anchors = random_tokens(len(self.projected), m, number)
+        vectors = torch.nn.functional.normalize(self.projected, dim=-1)
+        alpha = torch.ones(len(vectors))
+        return self.retention(fold_onto(self.projected, vectors, anchors, alpha, lambda z: z).vectors)
 
     def pruned(self, layer: int) -> float:
         score = self.signals[InDegree(layer)]
@@ -137,4 +152,5 @@ def calibrate(
     values = {k: [p.folded(range(windows[k][0], windows[k][1] + 1), k) for p in seen] for k in depths}
     depth = choose_depth(values)
     found = Settings(windows[depth], choose_window(sap_profile, rho), len(layers), depth, source="calibration")
-    return Calibration(found, profiles, sap_profile, windows, values)
+    chance = [p.at_random(i) for i, p in enumerate(seen)]
+    return Calibration(found, profiles, sap_profile, windows, values, chance)

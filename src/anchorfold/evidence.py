@@ -63,12 +63,6 @@ def evidence(query: Tensor, labels: Sequence[int | None], words: Sequence[str], 
     return Evidence(tuple(words), scores, maps, total)
 
 
-def pair_retention(query: Tensor, full: Folded, small: Folded) -> float:
-    """Pair-SR: the share, in percent, of the full index's score that the compressed page keeps."""
-    before, after = maxsim([query], [full, small])[0].tolist()
-    return 100.0 * after / before if before else 100.0
-
-
 def raster(values: Tensor, grid: PatchGrid, columns: int, rows: int) -> Tensor:
     """`(rows, columns)` a picture of patch values `(N,)`: each patch paints its rectangle of the page.
 

@@ -10,8 +10,9 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from anchorfold.errors import AnchorFoldError
-from anchorfold.evidence import Evidence, evidence, pair_retention, raster
+from anchorfold.evidence import Evidence, evidence, raster
 from anchorfold.page import PatchGrid
+from anchorfold.scoring import score_retention
 from anchorfold.store.originals import find_image
 
 if TYPE_CHECKING:
@@ -45,9 +46,9 @@ def explain(index: Index, query: str, document: str, page: int, compare_full: bo
     found = evidence(asked.vectors, asked.labels, asked.words, encoded)
     image, original = find_image(about, index.model.page_pixels)
     retention = None
-    if original and compare_full:
+    if original and compare_full and found.score:
         (full,) = index.model.encode_pages([image])
-        retention = pair_retention(asked.vectors, full, encoded)
+        retention = score_retention(asked.vectors, full, encoded)
     return Explanation(query, about["document"], page, found, encoded.grid, image, original, retention)
 
 

@@ -64,6 +64,14 @@ def maxsim(queries: Sequence[Vectors] | Tensor, pages: Sequence[Vectors] | Tenso
     return torch.cat(columns).T
 
 
+def score_retention(query: Vectors, full: Vectors, small: Vectors) -> float:
+    """MaxSim score of a compressed page as a percentage of the full page's, for one query."""
+    before, after = maxsim([query], [full, small])[0].tolist()
+    if before == 0:
+        raise ValueError("the full page scores 0 for this query: its retention is not defined.")
+    return 100 * after / before
+
+
 def chunks(lengths: Sequence[int], limit: int = CHUNK_VECTORS) -> list[tuple[int, int]]:
     """Runs of pages `[start, stop)` that hold about `limit` vectors each."""
     runs, start, held = [], 0, 0

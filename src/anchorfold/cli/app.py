@@ -68,6 +68,7 @@ def fail(message: str) -> None:
 def main() -> None:
     """Run a command; everything that a user can mend is one line and a non-zero exit."""
     from anchorfold.cli import (  # noqa: F401
+        calibrate_command,
         demo_command,
         eval_command,
         explain_command,

@@ -100,11 +100,11 @@ class Explained(BaseModel):
 
 
 class Compared(Explained):
-    """The same under one method; `kept` is the share of the full index's score in percent."""
+    """The same under one method; `kept` is the share of the full index's score in percent, null if that is 0."""
 
     method: str
     ratio: float
-    kept: float
+    kept: float | None
 
 
 def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -> Any:

@@ -15,9 +15,10 @@ from PIL import Image
 
 from anchorfold.compressors import FullIndex, compressor
 from anchorfold.errors import AnchorFoldError
-from anchorfold.evidence import Evidence, evidence, pair_retention
+from anchorfold.evidence import Evidence, evidence
 from anchorfold.index import Hit, Index
 from anchorfold.page import EncodedPage, PatchGrid
+from anchorfold.scoring import maxsim, score_retention
 from anchorfold.store.originals import find_image, is_unchanged
 
 PICTURES = 64  # rendered pages kept in memory
@@ -157,8 +158,9 @@ class Library:
         for (name, ratio), each in zip(methods, made, strict=True):
             page = model.compress(state, each)
             found = evidence(asked.vectors, asked.labels, asked.words, page)
-            kept = pair_retention(asked.vectors, full, page)
-            answers.append({"method": name, "ratio": ratio, "kept": round(kept, 2), **as_json(found, page)})
+            whole = len(asked.vectors) and float(maxsim([asked.vectors], [full]))
+            kept = round(score_retention(asked.vectors, full, page), 2) if whole else None
+            answers.append({"method": name, "ratio": ratio, "kept": kept, **as_json(found, page)})
         return answers
 
 

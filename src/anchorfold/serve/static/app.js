@@ -183,7 +183,7 @@ async function compare() {
     say($("viewer-status"), "The same page and query; kept is the share of the full index's score.");
     panels(found.map((each) => ({
       caption: [element("b", {}, each.method === "none" ? "full index" : `${each.method} ${each.ratio}`),
-        `  ${each.vectors} vectors, ${each.kept.toFixed(1)} % kept`],
+        `  ${each.vectors} vectors, ${(each.kept ?? 100).toFixed(1)} % kept`],
       explained: each,
     })));
   } catch (error) {

@@ -1,0 +1,116 @@
+"""`anchorfold calibrate`: window, depth, and whether the method suits a backbone; no labels needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anchorfold.cli.app import app, err, out, quiet_libraries
+from anchorfold.cli.look import table
+
+if TYPE_CHECKING:
+    from anchorfold.calibrate import Calibration
+    from anchorfold.evaluation.suitability import Kept
+
+
+@app.command("calibrate", rich_help_panel="Science")
+def calibrate_command(
+    model: Annotated[str, typer.Argument(help="A model name or folder.")] = "nano",
+    pairs: Annotated[str, typer.Option(help="A corpus folder (pdfs/, queries.jsonl) or a dataset with query and image.")] = "vidore/colpali_train_set",  # noqa: E501
+    count: Annotated[int, typer.Option(help="Pairs to use.", min=2)] = 500,
+    seed: Annotated[int, typer.Option(help="Of the choice of pairs.")] = 42,
+    compare: Annotated[bool, typer.Option("--compare", help="Run every training-free method on them.")] = False,
+    ratios: Annotated[str, typer.Option(help="Ratios to compare at.")] = "0.2,0.1,0.05",
+    to: Annotated[Path | None, typer.Option("--to", help="The settings file. Default: into a model folder, else ./anchorfold.json.")] = None,  # noqa: E501
+    figure: Annotated[Path | None, typer.Option(help="Draw the paper's two panels into this file.")] = None,
+    device: Annotated[str | None, typer.Option(help="cuda, mps or cpu.")] = None,
+    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")] = False,  # noqa: E501
+    bidirectional: Annotated[bool | None, typer.Option("--bidirectional/--causal", help="ColQwen2.5: without or with its causal mask.")] = None,  # noqa: E501
+) -> None:  # fmt: skip
+    """Find a backbone's layer window and depth from unlabelled pairs, as the paper's appendix D does.
+
+    Writes a small file that `anchorfold.load` picks up beside the model. With --compare it tells which compressor keeps
+    the most score on this backbone: learn that before you index a million pages.
+
+    \b
+    Examples
+      anchorfold calibrate ./my-model --pairs ./my-corpus
+      anchorfold calibrate vidore/colpali-v1.3-hf --compare --figure calibration.png
+    """
+    from anchorfold.backbones import load
+    from anchorfold.calibrate import calibrate
+    from anchorfold.cli.eval_command import numbers
+    from anchorfold.evaluation.pairs import find_pairs
+    from anchorfold.settings import CALIBRATION_FILE, write_settings
+
+    quiet_libraries()
+    retriever = load(model, device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional)
+    with err.status("reading pairs") as status:
+
+        def told():  # type: ignore[no-untyped-def]
+            for number, pair in enumerate(find_pairs(pairs, retriever.page_pixels, count, seed), 1):
+                status.update(f"pair {number} of at most {count}")
+                yield pair
+
+        found = calibrate(retriever, told())
+        show(found)
+        if compare:
+            from anchorfold.evaluation.suitability import compare_on_pairs
+
+            retriever.settings = found.settings
+            show_comparison(compare_on_pairs(retriever, told(), numbers(ratios, float)))
+    verdict(found)
+    place = to or (Path(model) / CALIBRATION_FILE if Path(model).is_dir() else Path(CALIBRATION_FILE))
+    write_settings(place, found.settings)
+    out.print(f"wrote {place}", markup=False)
+    if figure is not None:
+        from anchorfold.figures.calibration import draw_calibration
+
+        draw_calibration(found, figure, retriever.name)
+        out.print(f"wrote {figure}", markup=False)
+
+
+def show(found: Calibration) -> None:
+    """The joint candidates, one a depth."""
+    rows = []
+    for depth, values in found.values.items():
+        first, last = found.windows[depth]
+        mean = fmean(values)
+        error = (sum((v - mean) ** 2 for v in values) / max(len(values) - 1, 1) / len(values)) ** 0.5
+        chosen = "chosen" if depth == found.settings.steps else ""
+        rows.append((depth, f"{first}-{last}", f"{mean:.3f} +- {error:.3f}", chosen))
+    title = f"score kept at ratio 0.2, {len(found.random)} pairs"
+    table([("K", "right"), ("layers", "right"), ("kept, %", "right"), ("", "left")], rows, title)
+    first, last = found.settings.sap_window
+    out.print(f"SAP's own rule chooses layers {first}-{last}.")
+
+
+def verdict(found: Calibration) -> None:
+    """Whether central tokens make better anchors than random ones here."""
+    gain, error = found.advantage
+    kept = fmean(found.random)
+    if found.suits:
+        out.print(
+            f"AnchorFold suits this backbone: {gain:+.2f} +- {error:.2f} points over random anchors ({kept:.2f} %)."
+        )
+    else:
+        out.print(
+            f"AnchorFold does not suit this backbone: {gain:+.2f} +- {error:.2f} points against random anchors "
+            f"({kept:.2f} %). Its attention gathers where the content is not: choose another method (--compare)."
+        )
+
+
+def show_comparison(found: list[Kept]) -> None:
+    """Methods by what they keep, at each ratio."""
+    for ratio in dict.fromkeys(k.ratio for k in found):
+        there = sorted((k for k in found if k.ratio == ratio), key=lambda k: -k.retention)
+        rows = [(k.method, f"{k.retention:.2f}", "" if k.method == "anchorfold" else f"{k.lead:+.2f} ({k.low:+.2f} to {k.high:+.2f})") for k in there]  # fmt: skip  # noqa: E501
+        table(
+            [("method", "left"), ("score kept, %", "right"), ("AnchorFold's lead, 95 %", "right")],
+            rows,
+            f"ratio {ratio:g}",
+        )
+        out.print(f"{there[0].method} keeps the most score at ratio {ratio:g}.\n")

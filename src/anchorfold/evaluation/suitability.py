@@ -1,0 +1,66 @@
+"""Which compressor keeps the most score on a backbone, before indexing a million pages with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from torch import Tensor
+
+from anchorfold.backbones.base import Retriever
+from anchorfold.compressors import DocPruner, FullIndex
+from anchorfold.evaluation.measure import compare
+from anchorfold.evaluation.methods import Method
+from anchorfold.evaluation.pairs import Pair
+from anchorfold.page import PageState
+from anchorfold.scoring import maxsim, score_retention
+
+METHODS = ("anchorfold", "semantic-clustering", "ward", "sap", "docpruner", "1d-pooling", "random-anchors", "random")
+HELD_OUT = 128
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One method at one ratio: mean score retention in percent, and AnchorFold's lead over it with a 95 % interval."""
+
+    method: str
+    ratio: float
+    retention: float
+    lead: float
+    low: float
+    high: float
+
+
+def compare_on_pairs(
+    model: Retriever, pairs: Iterable[Pair], ratios: Sequence[float], names: Sequence[str] = METHODS
+) -> list[Kept]:
+    """Score retention of every training-free method on the same pairs. DocPruner's threshold comes from them too."""
+    methods = [Method(name, ratio=ratio) for ratio in ratios for name in names]
+    made = {m.label: m.make() for m in methods}
+    signals = list(dict.fromkeys(s for c in made.values() for s in c.signals(model.settings)))
+    pruners = [c for c in made.values() if isinstance(c, DocPruner)]
+    held: list[Tensor] = []
+    states: list[tuple[Tensor, PageState]] = []
+    for text, image in pairs:
+        (state,) = model.page_states([image], signals)
+        (query,) = model.encode_queries([text])
+        if not len(query) or float(maxsim([query], [state.embeddings.cpu()])) <= 0:
+            continue  # what is kept of nothing is not defined
+        states.append((query, state))
+        if pruners and len(held) < HELD_OUT:
+            held.append(state.mean_signal(pruners[0].signals(model.settings)))
+    for pruner in pruners:
+        pruner.calibrate(iter(held))
+    values: dict[str, dict[str, float]] = {label: {} for label in made}
+    for number, (query, state) in enumerate(states):
+        full = model.compress(state, FullIndex())
+        for label, each in made.items():
+            values[label][str(number)] = score_retention(query, full, model.compress(state, each))
+    found = []
+    for method in methods:
+        ours = values[Method(names[0], ratio=method.ratio).label]
+        lead = compare(ours, values[method.label])
+        mean = fmean(values[method.label].values())
+        found.append(Kept(method.name, method.ratio or 1.0, mean, lead["difference"], lead["low"], lead["high"]))
+    return found
