@@ -130,7 +130,8 @@ def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
     torch.manual_seed(0)
     state = tables.Tables(config).state_dict()
     checkpoint.save(data / "tables.pt", model=state, weights=torch.full((len(words),), 0.8), words="\n".join(words))
-    small = matching.Stage(128, 256, 2, 0.3, 1e-3, frozen_stem=False, page_loss=0.3, centrality=0.1, blank_kept=0.5)
+    small = matching.Stage(128, 256, 2, 0.3, 1e-3, frozen_stem=False, page_loss=0.3, retention=0.5, centrality=0.1,
+                           blank_kept=0.5)  # fmt: skip
     monkeypatch.setitem(matching.STAGES, "words", small)
     monkeypatch.setattr(matching, "EXTRA_WORDS", 200)
     curve = matching.train(data, data, "words", steps=30, seed=1, every=10)
