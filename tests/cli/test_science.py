@@ -6,7 +6,7 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
-from anchorfold.cli import calibrate_command, eval_command  # noqa: F401
+from anchorfold.cli import ablate_command, bench_command, calibrate_command, eval_command, report_command  # noqa: F401
 from anchorfold.cli.app import app
 from tests.number_reader import write_pdf
 
@@ -56,3 +56,55 @@ def test_calibrate_writes_what_load_picks_up(corpus, checkpoints, tmp_path):
     settings = anchorfold.load(model).settings
     assert settings.source.endswith("anchorfold.json")
     assert settings.steps in (2, 3, 4, 6, 8, 10, 12)
+
+
+def test_report_draws_what_eval_found(corpus, checkpoints, tmp_path):
+    run(
+        "eval",
+        corpus,
+        "--model",
+        checkpoints["colpali"],
+        "--ratios",
+        "0.5,0.25",
+        "--caps",
+        "1",
+        "--to",
+        tmp_path / "one",
+    )
+    run("report", tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<tr") == 1 + 1 + 4 * 3 + 2
+    for name in ("one-retention.png", "one-storage.png"):
+        assert name in page
+        assert (tmp_path / name).stat().st_size > 10_000
+
+
+def test_bench_times_each_method_in_a_process_of_its_own(corpus, checkpoints, tmp_path):
+    arguments = (
+        "--corpus",
+        corpus,
+        "--model",
+        checkpoints["colpali"],
+        "--methods",
+        "anchorfold,docpruner",
+        "--ratio",
+        "0.25",
+    )
+    output = run(
+        "bench", "efficiency", *arguments, "--pages", 4, "--warm-up", 2, "--passes", 2, "--to", tmp_path / "e.json"
+    )
+    assert "1.109" in output  # the paper's figure stands beside ours
+    found = json.loads((tmp_path / "e.json").read_text())
+    assert [f["method"] for f in found] == ["none@1", "anchorfold@0.25", "docpruner@0.25"]
+    assert all(0 <= f["compression"] < f["total"] <= f["p95"] * 4 for f in found)
+
+
+@pytest.mark.parametrize(
+    ("what", "lines", "paper"), [("variants", 5, "58.53"), ("windows", 9, "59.47"), ("depths", 7, "59.85")]
+)
+def test_ablate_is_one_command_and_a_table(corpus, checkpoints, tmp_path, what, lines, paper):
+    output = run(
+        "ablate", what, corpus, "--model", checkpoints["colpali"], "--ratio", "0.25", "--pairs", 4, "--to", tmp_path
+    )
+    assert paper in output
+    assert len(json.loads((tmp_path / "results.json").read_text())["rows"]) == lines + 1

@@ -146,3 +146,12 @@ class TestMeasuring:
 def test_pages_beyond_the_calibration_are_not_needed(folder, models):
     model, corpus = models["colpali"], local_corpus(folder)
     assert len(list(islice(corpus.pages(0, model.page_pixels), 128))) == 4
+
+
+def test_the_nine_windows_are_those_of_the_paper():
+    from anchorfold import paper
+    from anchorfold.evaluation.methods import relative_windows
+
+    reported = [(f"{r['relative']} %", tuple(map(int, r["window"].split("-")))) for r in paper.table("windows")]
+    assert relative_windows(36) == reported
+    assert relative_windows(6)[-1] == ("80-100 %", (4, 5))

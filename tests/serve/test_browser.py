@@ -133,6 +133,18 @@ def test_light_and_dark(page):
     assert page.evaluate(background) == light
 
 
+def test_full_size_and_back(page):
+    open_first(page)
+    width = "document.querySelector('#panels img').clientWidth"
+    small = page.evaluate(width)
+    page.locator("#zoom").click()
+    until(page, f"{width} > {small * 1.3}")
+    until(page, "document.querySelector('#panels canvas').clientWidth > 600")
+    assert lit(page) > 0
+    page.keyboard.press("z")
+    until(page, f"{width} === {small}")
+
+
 def test_methods_side_by_side(page):
     open_first(page)
     page.locator("#compare").click()

@@ -68,12 +68,15 @@ def fail(message: str) -> None:
 def main() -> None:
     """Run a command; everything that a user can mend is one line and a non-zero exit."""
     from anchorfold.cli import (  # noqa: F401
+        ablate_command,
+        bench_command,
         calibrate_command,
         demo_command,
         eval_command,
         explain_command,
         index_command,
         manage_commands,
+        report_command,
         search_command,
         serve_command,
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from anchorfold.cli.app import app, err, out, quiet_libraries
-from anchorfold.cli.look import size, table
+from anchorfold.cli.look import table
 
 DEFAULT_RATIOS = "0.5,0.2,0.1,0.05"
 
@@ -38,7 +38,7 @@ def eval_command(
     from anchorfold.evaluation.collect import collect
     from anchorfold.evaluation.corpus import local_corpus
     from anchorfold.evaluation.measure import measure
-    from anchorfold.evaluation.methods import TRAINING_FREE, choose_methods
+    from anchorfold.evaluation.methods import FULL, TRAINING_FREE, choose_methods
     from anchorfold.evaluation.results import RESULTS_FILE, save, summarise
 
     quiet_libraries()
@@ -55,7 +55,8 @@ def eval_command(
         measured = measure(collected, found.queries, encoded, labels, lambda n: status.update(f"scoring: {n}"))
     rows = summarise(measured, chosen, found.queries, found.name, retriever.family)
     about = {"corpus": found.name, "model": retriever.name, "fingerprint": retriever.fingerprint,
-             "pages": len(collected.pages), "queries_asked": len(found.queries)}  # fmt: skip
+             "pages": len(collected.pages),
+             "queries_asked": len(found.queries), "full_vectors": measured[FULL].vectors}  # fmt: skip
     save(folder / RESULTS_FILE, about, rows, measured)
     show(rows, f"{found.name}: {len(collected.pages):,} pages, {len(found.queries):,} queries, {retriever.name}")
     out.print(f"wrote {folder / RESULTS_FILE}", markup=False)
@@ -73,12 +74,7 @@ def numbers(text: str, kind: type) -> list[Any]:
 
 def show(rows: Any, title: str) -> None:
     """A line a method, with the paper's figure where it has the same cell."""
-    heads = ("ratio", "NDCG@5", "95 % interval", "kept", "score kept", "times smaller", "vectors", "paper")
-    columns = [("method", "left"), *((head, "right") for head in heads)]
-    lines = []
-    for row in rows:
-        budget = f"cap {row.cap}" if row.cap is not None else f"{row.ratio:g}"
-        beside = "" if row.paper is None else f"{row.paper:.1f} ({row.ndcg - row.paper:+.1f})"
-        lines.append((row.method, budget, f"{row.ndcg:.1f}", f"{row.ndcg_low:.1f} - {row.ndcg_high:.1f}",
-                      f"{row.kept:.1f} %", f"{row.score_kept:.1f} %", f"{row.times_smaller:.1f}", size(row.bytes), beside))  # fmt: skip  # noqa: E501
-    table(columns, lines, title)
+    from anchorfold.evaluation.results import HEADS, cells
+
+    columns = [(head, "left" if head == "method" else "right") for head in HEADS]
+    table(columns, [cells(vars(row)) for row in rows], title)

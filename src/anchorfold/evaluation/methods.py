@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,11 +24,13 @@ VARIANTS: dict[str, dict[str, object]] = {
 
 @dataclass(frozen=True)
 class Method:
-    """A compressor under a budget."""
+    """A compressor under a budget. `window` and `steps` are AnchorFold's, if they differ from the backbone's."""
 
     name: str
     ratio: float | None = None
     cap: int | None = None
+    window: tuple[int, int] | None = None
+    steps: int | None = None
 
     @property
     def label(self) -> str:
@@ -38,9 +41,23 @@ class Method:
         """The compressor; DocPruner still wants its calibration."""
         if self.name == FullIndex.name:
             return FullIndex()
+        if self.window is not None or self.steps is not None:
+            window = None if self.window is None else (self.window[0], self.window[1])
+            return AnchorFold(self.ratio, cap=self.cap, window=window, steps=self.steps)
         if self.name in VARIANTS:
             return AnchorFold(self.ratio, cap=self.cap, **VARIANTS[self.name])  # type: ignore[arg-type]
         return compressor(self.name, ratio=self.ratio) if self.cap is None else compressor(self.name, cap=self.cap)
+
+
+def relative_windows(layers: int, share: float = 0.2, count: int = 9) -> list[tuple[str, tuple[int, int]]]:
+    """The paper's nine windows, each a fifth of the depth, a tenth apart: (relative name, first and last layer)."""
+    width = math.ceil(share * layers)
+    found = []
+    for i in range(count):
+        first = min(math.floor(i * (1 - share) / (count - 1) * layers), layers - width)
+        start = round(100 * i * (1 - share) / (count - 1))
+        found.append((f"{start}-{start + round(100 * share)} %", (first, first + width - 1)))
+    return found
 
 
 def choose_methods(names: Sequence[str], ratios: Sequence[float], caps: Sequence[int] = ()) -> list[Method]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -64,6 +64,20 @@ def summarise(
             )
         )  # fmt: skip
     return rows
+
+
+HEADS = ("method", "ratio", "NDCG@5", "95 % interval", "kept", "score kept", "times smaller", "vectors", "paper")
+
+
+def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """A row as text below `HEADS`, with the paper's figure and our difference to it where the paper has the cell."""
+    budget = f"cap {row['cap']}" if row["cap"] is not None else f"{row['ratio']:g}"
+    beside = "" if row["paper"] is None else f"{row['paper']:.1f} ({row['ndcg'] - row['paper']:+.1f})"
+    return (
+        row["method"], budget, f"{row['ndcg']:.1f}", f"{row['ndcg_low']:.1f} - {row['ndcg_high']:.1f}",
+        f"{row['kept']:.1f} %", f"{row['score_kept']:.1f} %", f"{row['times_smaller']:.1f}",
+        f"{row['bytes'] / 1e6:.1f} MB", beside,
+    )  # fmt: skip
 
 
 def save(path: Path, about: dict[str, Any], rows: Sequence[Row], measured: dict[str, Measured]) -> None:

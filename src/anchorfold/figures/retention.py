@@ -61,11 +61,10 @@ def draw_storage(results: dict[str, Any], path: Path) -> None:
     figure, panel = plt.subplots(figsize=(6.4, 4.4))
     pages = max(results["pages"], 1)
     full = next(r for r in results["rows"] if r["label"] == "none@1")
-    one = full["bytes"] / pages / (full["bytes"] / pages)  # the full index is 1; others follow from times_smaller
     vectors = results["full_vectors"] / pages
     panel.axhline(full["ndcg"], color="#000000", lw=0.8, ls=":", label=f"full index, {vectors:.0f} vectors a page")
     for method, rows in by_method(results["rows"]).items():
-        xs = [one * vectors / r["times_smaller"] for r in rows]
+        xs = [vectors / r["times_smaller"] for r in rows]
         panel.plot(xs, [r["ndcg"] for r in rows], color=COLOURS.get(method, "#333333"), marker=MARKERS.get(method, "o"),
                    lw=2.4 if method == "anchorfold" else 1.3, label=NAMES.get(method, method))  # fmt: skip
     for row in results["rows"]:

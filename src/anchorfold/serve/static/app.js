@@ -2,7 +2,7 @@ import { drawHeat } from "/heat.js";
 
 const PAUSE = 250; // milliseconds after the last key before a search
 const $ = (id) => document.getElementById(id);
-const state = { query: "", results: [], open: -1, word: null, explained: null, compared: null, request: null };
+const state = { query: "", results: [], open: -1, word: null, explained: null, compared: null, request: null, zoom: false, shown: [] };
 const CHOICES = ["anchorfold:0.2", "anchorfold:0.1", "anchorfold:0.05", "semantic-clustering:0.05", "sap:0.05", "1d-pooling:0.05", "none:1"];
 
 function element(tag, attributes = {}, ...children) {
@@ -138,6 +138,7 @@ function top() {
 }
 
 function panels(list) {
+  state.shown = list;
   const hit = state.results[state.open];
   const wide = list.length > 1 ? `${Math.floor(92 / list.length)}vw` : "92vw";
   const size = list.length > 1 ? 1000 : 1400;
@@ -145,14 +146,20 @@ function panels(list) {
     const canvas = element("canvas", { "aria-hidden": "true" });
     canvas.explained = explained;
     const image = element("img", { src: `/api/pages/${hit.id}/image?size=${size}`, alt: `Page ${hit.page} of ${hit.document}` });
-    image.style.maxHeight = caption ? "none" : "calc(94vh - 13rem)";
-    image.style.maxWidth = `min(100%, ${wide})`;
+    image.style.maxHeight = caption || state.zoom ? "none" : "calc(94vh - 13rem)";
+    image.style.maxWidth = state.zoom ? "none" : `min(100%, ${wide})`;
     image.addEventListener("load", repaint);
     image.addEventListener("error", () => say($("viewer-status"), "The picture of this page cannot be shown.", true));
     return element("figure", { class: "panel" }, ...(caption ? [element("figcaption", {}, ...caption)] : []),
-      element("div", { class: "sheet" }, image, canvas));
+      element("div", { class: "sheet", onclick: zoom, title: "Click for full size, and back" }, image, canvas));
   }));
   repaint();
+}
+
+function zoom() {
+  state.zoom = !state.zoom;
+  $("zoom").setAttribute("aria-pressed", state.zoom);
+  panels(state.shown);
 }
 
 function repaint() {
@@ -265,6 +272,7 @@ $("words").addEventListener("keydown", (event) => {
   next.focus();
   next.click();
 });
+$("zoom").addEventListener("click", zoom);
 $("compare").addEventListener("click", () => {
   const on = $("choices").hidden;
   compareMode(on);
@@ -282,6 +290,7 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     if (!$("viewer").open) $("query").focus();
   } else if ($("viewer").open && !typing) {
+    if (event.key === "z") zoom();
     if (event.key === "ArrowLeft" && state.open > 0) open(state.open - 1, false);
     if (event.key === "ArrowRight" && state.open < state.results.length - 1) open(state.open + 1, false);
   } else if (event.key === "ArrowDown" && typing && !$("viewer").open) {

@@ -1,0 +1,124 @@
+"""Appendix E's latency protocol: what a method adds to indexing a page.
+
+Thirty pages warm up, then three passes over a fixed sample of 200 pages (seed 42), each method in a process of its own.
+Compression is timed apart from the whole; CUDA is synchronised around both. Pages are rendered before the clock runs.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
+from anchorfold.backbones.base import Retriever
+from anchorfold.compressors import DocPruner
+from anchorfold.evaluation.corpus import local_corpus
+from anchorfold.evaluation.methods import Method
+
+WARM_UP, SAMPLE, PASSES, SEED = 30, 200, 3, 42
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Milliseconds a page: mean over all, SD of the passes' means, 95th percentile; peak memory in megabytes."""
+
+    method: str
+    compression: float
+    compression_sd: float
+    total: float
+    total_sd: float
+    p95: float
+    megabytes: float
+
+
+def sample_pages(folder: Path, pixels: int, count: int = SAMPLE) -> list[Image.Image]:
+    """The manifest: a fixed choice of the corpus's pages, in the corpus's order."""
+    corpus = local_corpus(folder)
+    names = [identity for identity, _ in corpus.pages(0, 10_000)]
+    chosen = set(random.Random(SEED).sample(names, min(count, len(names))))
+    return [image for identity, image in corpus.pages(0, pixels) if identity in chosen]
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait for a GPU's work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def time_method(model: Retriever, method: Method, images: Sequence[Image.Image], warm_up: int, passes: int) -> Latency:
+    """Run the protocol for one method in this process."""
+    each = method.make()
+    if isinstance(each, DocPruner):
+        model.calibrate(each, images[:128])
+    signals = list(each.signals(model.settings))
+    totals: list[list[float]] = []
+    folds: list[list[float]] = []
+    for number in range(passes + 1):
+        pages = images[:warm_up] if number == 0 else images
+        total, fold = [], []
+        for image in pages:
+            synchronise(model.device)
+            began = time.perf_counter()
+            (state,) = model.page_states([image], signals)
+            synchronise(model.device)
+            encoded = time.perf_counter()
+            model.compress(state, each)
+            synchronise(model.device)
+            ended = time.perf_counter()
+            total.append(1000 * (ended - began))
+            fold.append(1000 * (ended - encoded))
+        if number:
+            totals.append(total)
+            folds.append(fold)
+    if model.device.type == "cuda":
+        memory = torch.cuda.max_memory_allocated(model.device) / 1e6
+    else:
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    means, fold_means = [statistics.fmean(t) for t in totals], [statistics.fmean(f) for f in folds]
+    spread = statistics.stdev if passes > 1 else (lambda _: 0.0)
+    every = sorted(t for each_pass in totals for t in each_pass)
+    return Latency(
+        method.label, statistics.fmean(fold_means), spread(fold_means), statistics.fmean(means), spread(means),
+        every[min(len(every) - 1, int(0.95 * len(every)))], memory,
+    )  # fmt: skip
+
+
+def run_apart(
+    model: str, corpus: Path, method: Method, sizes: tuple[int, int, int], options: dict[str, Any]
+) -> Latency:
+    """The same in a process of its own."""
+    job = json.dumps(
+        {"model": model, "corpus": str(corpus), "method": asdict(method), "sizes": sizes, "options": options}
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "anchorfold.evaluation.efficiency", job], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"timing {method.label} failed: {done.stderr.strip().splitlines()[-1]}")
+    return Latency(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def main() -> None:
+    """Time one method, given as JSON; prints its latency as JSON."""
+    from anchorfold.backbones import load
+
+    job = json.loads(sys.argv[1])
+    model = load(job["model"], **job["options"])
+    sample, warm_up, passes = job["sizes"]
+    images = sample_pages(Path(job["corpus"]), model.page_pixels, sample)
+    print(json.dumps(asdict(time_method(model, Method(**job["method"]), images, warm_up, passes))))
+
+
+if __name__ == "__main__":
+    main()
