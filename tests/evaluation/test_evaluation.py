@@ -122,7 +122,7 @@ class TestMeasuring:
         encoded = model.encode_queries([q.text for q in corpus.queries])
         found = measure(collected, corpus.queries, encoded, [m.label for m in METHODS])
         assert found[FULL].retention == pytest.approx({"q1": 100, "q2": 100})
-        rows = summarise(found, METHODS, corpus.queries, corpus.name, "colpali")
+        rows = summarise(found, METHODS, corpus, "colpali")
         assert rows[0].kept == 100
         assert {r.label for r in rows} == {m.label for m in METHODS}
         by_label = {r.label: r for r in rows}

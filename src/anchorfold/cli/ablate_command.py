@@ -64,7 +64,7 @@ def ablate_command(
         collected = collect(found, retriever, methods, folder, lambda n: status.update(f"encoding: {n:,} pages"))
         encoded = retriever.encode_queries([q.text for q in found.queries])
         measured = measure(collected, found.queries, encoded, [m.label for m in methods])
-    rows = summarise(measured, methods, found.queries, found.name, retriever.family)
+    rows = summarise(measured, methods, found, retriever.family)
     about = {"corpus": found.name, "model": retriever.name, "pages": len(collected.pages),
              "queries_asked": len(found.queries), "full_vectors": measured[FULL].vectors}  # fmt: skip
     save(folder / RESULTS_FILE, about, rows, measured)

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from anchorfold.cli.app import app, err, out, quiet_libraries
 from anchorfold.cli.look import table
 
+if TYPE_CHECKING:
+    from anchorfold.backbones import Retriever
+    from anchorfold.evaluation.corpus import Corpus
+    from anchorfold.evaluation.methods import Method
+    from anchorfold.evaluation.results import Row
+
 DEFAULT_RATIOS = "0.5,0.2,0.1,0.05"
 
 
 @app.command("eval", rich_help_panel="Science")
 def eval_command(
-    corpus: Annotated[Path, typer.Argument(help="A folder with pdfs/ and queries.jsonl.", show_default=False)],
+    corpus: Annotated[str, typer.Argument(help="vidore-v1, vidore-v2, real-mm-rag, or a folder with pdfs/ and queries.jsonl.", show_default=False)],  # noqa: E501
     model: Annotated[str, typer.Option(help="A model name or folder.")] = "nano",
     methods: Annotated[str, typer.Option(help="Names with commas between, or all.")] = "all",
     ratios: Annotated[str, typer.Option(help="Ratios with commas between.")] = DEFAULT_RATIOS,
@@ -25,41 +31,59 @@ def eval_command(
     trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")] = False,  # noqa: E501
     bidirectional: Annotated[bool | None, typer.Option("--bidirectional/--causal", help="ColQwen2.5: without or with its causal mask.")] = None,  # noqa: E501
 ) -> None:  # fmt: skip
-    """Measure every method at every ratio on a corpus of your own: NDCG@5, what is kept of it and of the score, bytes.
+    """Measure every method at every ratio: NDCG@5, what is kept of it and of the score; the paper's figures beside.
 
-    Each page is encoded once. A run that was interrupted goes on where it stopped.
+    Each page is encoded once. A run that was interrupted goes on where it stopped. A benchmark's data sets come from
+    the hub through mteb, and their macro-average is printed last.
 
     \b
     Examples
       anchorfold eval ./my-corpus
-      anchorfold eval ./my-corpus --model vidore/colpali-v1.3-hf --methods anchorfold,sap --ratios 0.2,0.05
+      anchorfold eval vidore-v2 --model vidore/colpali-v1.3-hf
+      anchorfold eval ./my-corpus --methods anchorfold,sap --ratios 0.2,0.05
     """
     from anchorfold.backbones import load
-    from anchorfold.evaluation.collect import collect
+    from anchorfold.evaluation.benchmarks import find_corpora
     from anchorfold.evaluation.corpus import local_corpus
-    from anchorfold.evaluation.measure import measure
-    from anchorfold.evaluation.methods import FULL, TRAINING_FREE, choose_methods
-    from anchorfold.evaluation.results import RESULTS_FILE, save, summarise
+    from anchorfold.evaluation.methods import TRAINING_FREE, choose_methods
+    from anchorfold.evaluation.results import macro_average
 
     quiet_libraries()
-    found = local_corpus(corpus)
+    corpora = find_corpora(corpus) or [local_corpus(corpus)]
     names = TRAINING_FREE if methods == "all" else tuple(m.strip() for m in methods.split(",") if m.strip())
     chosen = choose_methods(names, numbers(ratios, float), numbers(caps, int))
     retriever = load(model, device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional)
-    folder = to or Path("results") / f"{found.name}-{retriever.name.replace('/', '-').strip('.-')}"
+    base = to or Path("results") / f"{Path(corpus).name}-{retriever.name.replace('/', '-').strip('.-')}"
+    sets = []
+    for found in corpora:
+        folder = base / found.name.replace(" ", "-") if len(corpora) > 1 else base
+        sets.append(run_corpus(found, retriever, chosen, folder))
+    if len(sets) > 1:
+        show(macro_average(sets, corpus, retriever.family), f"{corpus}: macro-average over {len(sets)} data sets")
+
+
+def run_corpus(found: Corpus, retriever: Retriever, chosen: list[Method], folder: Path) -> list[Row]:
+    """Collect, measure, save and show one corpus."""
+    from anchorfold.evaluation.collect import collect
+    from anchorfold.evaluation.measure import measure
+    from anchorfold.evaluation.methods import FULL
+    from anchorfold.evaluation.results import RESULTS_FILE, save, summarise
+
     with err.status("encoding") as status:
-        collected = collect(found, retriever, chosen, folder, lambda n: status.update(f"encoding: {n:,} pages"))
-        status.update("encoding queries")
+        told = f"{found.name}: "
+        collected = collect(found, retriever, chosen, folder, lambda n: status.update(f"{told}{n:,} pages encoded"))
+        status.update(f"{told}encoding queries")
         encoded = retriever.encode_queries([q.text for q in found.queries])
         labels = [m.label for m in chosen]
-        measured = measure(collected, found.queries, encoded, labels, lambda n: status.update(f"scoring: {n}"))
-    rows = summarise(measured, chosen, found.queries, found.name, retriever.family)
-    about = {"corpus": found.name, "model": retriever.name, "fingerprint": retriever.fingerprint,
-             "pages": len(collected.pages),
-             "queries_asked": len(found.queries), "full_vectors": measured[FULL].vectors}  # fmt: skip
+        measured = measure(collected, found.queries, encoded, labels, lambda n: status.update(f"{told}scored {n}"))
+    rows = summarise(measured, chosen, found, retriever.family)
+    about = {"corpus": found.name, "benchmark": found.benchmark, "model": retriever.name,
+             "fingerprint": retriever.fingerprint, "pages": len(collected.pages), "queries_asked": len(found.queries),
+             "full_vectors": measured[FULL].vectors}  # fmt: skip
     save(folder / RESULTS_FILE, about, rows, measured)
     show(rows, f"{found.name}: {len(collected.pages):,} pages, {len(found.queries):,} queries, {retriever.name}")
     out.print(f"wrote {folder / RESULTS_FILE}", markup=False)
+    return rows
 
 
 def numbers(text: str, kind: type) -> list[Any]:

@@ -27,11 +27,15 @@ class Query:
 
 @dataclass(frozen=True)
 class Corpus:
-    """`pages(skip, pixels)` yields (id, image) in a stable order, without the first `skip` pages."""
+    """`pages(skip, pixels)` yields (id, image) in a stable order, without the first `skip` pages.
+
+    `benchmark` is the paper's name of what it belongs to, if anything.
+    """
 
     name: str
     pages: Callable[[int, int], Iterator[tuple[str, Image.Image]]]
     queries: tuple[Query, ...]
+    benchmark: str | None = None
 
 
 def local_corpus(folder: str | Path) -> Corpus:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from anchorfold import __version__, paper
-from anchorfold.evaluation.corpus import Query
+from anchorfold.evaluation.corpus import Corpus
 from anchorfold.evaluation.measure import Measured, compare, interval
 from anchorfold.evaluation.methods import FULL, Method
 
@@ -38,10 +38,9 @@ class Row:
     paper: float | None
 
 
-def summarise(
-    measured: dict[str, Measured], methods: Sequence[Method], queries: Sequence[Query], benchmark: str, backbone: str
-) -> list[Row]:
+def summarise(measured: dict[str, Measured], methods: Sequence[Method], corpus: Corpus, backbone: str) -> list[Row]:
     """Rows in the order of the methods."""
+    queries = corpus.queries
     full = measured[FULL]
     reference = fmean(full.ndcg.values())
     kinds: dict[str, list[str]] = {}
@@ -60,10 +59,31 @@ def summarise(
                 times_smaller=full.vectors / max(found.vectors, 1), bytes=found.bytes,
                 by_kind={k: fmean(found.ndcg[i] for i in ids) for k, ids in kinds.items()},
                 against_full=compare(found.ndcg, full.ndcg),
-                paper=None if method.ratio is None else paper.reported(benchmark, backbone, method.name, method.ratio),
+                paper=in_paper(corpus, backbone, method),
             )
         )  # fmt: skip
     return rows
+
+
+def in_paper(corpus: Corpus, backbone: str, method: Method) -> float | None:
+    """The paper's NDCG@5 of the same cell."""
+    if corpus.benchmark is None or method.ratio is None:
+        return None
+    return paper.reported(corpus.benchmark, backbone, method.name, method.ratio, corpus.name)
+
+
+def macro_average(sets: Sequence[Sequence[Row]], benchmark: str, backbone: str) -> list[Row]:
+    """A benchmark's rows: means over its data sets; retention is the ratio of the means, as in the paper."""
+    full = fmean(rows[0].ndcg for rows in sets)
+    found = []
+    for rows in zip(*sets, strict=True):
+        first = rows[0]
+        means = {k: fmean(getattr(r, k) for r in rows) for k in ("ndcg", "ndcg_low", "ndcg_high", "score_kept", "times_smaller")}  # fmt: skip  # noqa: E501
+        beside = None if first.ratio is None else paper.reported(benchmark, backbone, first.method, first.ratio)
+        kept = 100 * means["ndcg"] / full if full else 100.0
+        size = sum(r.bytes for r in rows)
+        found.append(replace(first, **means, kept=kept, bytes=size, by_kind={}, against_full={}, paper=beside))
+    return found
 
 
 HEADS = ("method", "ratio", "NDCG@5", "95 % interval", "kept", "score kept", "times smaller", "vectors", "paper")

@@ -1,0 +1,96 @@
+"""The mteb path offline: a task of mteb's own class whose data are made here, as the hub would give them."""
+
+import json
+from typing import ClassVar
+
+import pytest
+from typer.testing import CliRunner
+
+import anchorfold
+from anchorfold import paper
+from anchorfold.cli import eval_command  # noqa: F401
+from anchorfold.cli.app import app
+from anchorfold.evaluation import benchmarks
+from anchorfold.evaluation.benchmarks import BENCHMARKS, task_corpus
+from anchorfold.evaluation.mteb_model import FoldedSearch
+from tests.number_reader import page_image, read_number
+
+datasets = pytest.importorskip("datasets")
+mteb = pytest.importorskip("mteb")
+
+from mteb.abstasks.retrieval import AbsTaskRetrieval  # noqa: E402
+from mteb.abstasks.task_metadata import TaskMetadata  # noqa: E402
+
+LANGUAGES = {"english": ["eng-Latn"], "french": ["fra-Latn"]}
+
+
+class TinyRetrieval(AbsTaskRetrieval):
+    """Six pages, two languages of queries, as ViDoRe v2's tasks hold them."""
+
+    metadata = TaskMetadata(
+        name="Vidore2ESGReportsRetrieval", description="tiny", dataset={"path": "here", "revision": "1"},
+        type="DocumentUnderstanding", category="t2i", eval_splits=["test"], eval_langs=LANGUAGES,
+        main_score="ndcg_at_5", modalities=["text", "image"],
+    )  # fmt: skip
+    numbers: ClassVar[list[int]] = [11, 22, 33, 44, 55, 66]
+
+    def load_data(self, num_proc=None, **_):
+        pages = {"id": [f"p{n}" for n in self.numbers], "image": [page_image(n) for n in self.numbers]}
+        corpus = datasets.Dataset.from_dict(pages).cast_column("image", datasets.Image())
+        self.corpus = {lang: {"test": corpus} for lang in LANGUAGES}
+        self.queries, self.relevant_docs = {}, {}
+        for lang in LANGUAGES:
+            ids = [f"{lang}{i}" for i in range(3)]
+            asked = datasets.Dataset.from_dict({"id": ids, "text": [f"text of {i}" for i in ids]})
+            grades = [{f"p{self.numbers[i]}": 1, f"p{self.numbers[i + 1]}": 0} for i in range(3)]
+            self.queries[lang] = {"test": asked}
+            self.relevant_docs[lang] = {"test": dict(zip(ids, grades, strict=True))}
+        self.data_loaded = True
+
+
+def test_every_data_set_of_the_paper_has_its_task():
+    for benchmark, tasks in BENCHMARKS.items():
+        named = {r["dataset"] for r in paper.table("datasets") if r["benchmark"] == benchmark}
+        assert set(tasks) == named
+        for task in tasks.values():
+            assert mteb.get_task(task).metadata.main_score == "ndcg_at_5"
+
+
+def test_a_task_becomes_a_corpus_of_all_its_languages():
+    corpus = task_corpus(TinyRetrieval(), "ESG Reports", "vidore-v2")
+    pages = list(corpus.pages(0, 1))
+    assert [(i, read_number(image)) for i, image in pages][:2] == [("test/p11", 11), ("test/p22", 22)]
+    assert len(pages) == 6
+    assert [i for i, _ in corpus.pages(4, 1)] == ["test/p55", "test/p66"]
+    assert {q.kind for q in corpus.queries} == {"english", "french"}
+    assert corpus.queries[0].relevant == {"test/p11": 1}
+
+
+def test_eval_runs_a_benchmark_with_the_paper_beside_it(monkeypatch, checkpoints, tmp_path):
+    tasks = {"ESG Reports": "tiny", "Economics Reports": "tiny"}
+    monkeypatch.setitem(BENCHMARKS, "vidore-v2", tasks)
+    monkeypatch.setattr(benchmarks, "load_task", lambda _: TinyRetrieval())
+    arguments = [
+        "eval",
+        "vidore-v2",
+        "--model",
+        str(checkpoints["colpali"]),
+        "--ratios",
+        "0.5,0.2",
+        "--to",
+        str(tmp_path),
+    ]
+    done = CliRunner().invoke(app, [*arguments, "--methods", "anchorfold,sap"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "macro-average over 2 data sets" in done.output
+    assert f"{paper.reported('vidore-v2', 'colpali', 'anchorfold', 0.2):.1f} (" in done.output
+    stored = json.loads((tmp_path / "ESG-Reports" / "results.json").read_text())
+    assert stored["rows"][1]["paper"] == paper.reported("vidore-v2", "colpali", "anchorfold", 0.5, "ESG Reports")
+
+
+def test_others_can_run_mteb_on_folded_vectors(models, tmp_path):
+    model = FoldedSearch(models["colpali"], anchorfold.AnchorFold(ratio=0.5))
+    results = mteb.evaluate(model, TinyRetrieval(), cache=None, overwrite_strategy="always")
+    scores = results.task_results[0].scores["test"]
+    assert {s["hf_subset"] for s in scores} == set(LANGUAGES)
+    assert all(0 <= s["main_score"] <= 1 for s in scores)
