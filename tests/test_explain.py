@@ -61,3 +61,14 @@ def test_a_document_that_is_gone_or_has_changed(tmp_path):
     os.unlink(path)
     with pytest.raises(AnchorFoldError, match="keeps no pictures"):
         find_image({**about, "thumbnail": b""}, 40_000)
+
+
+def test_the_case_study_draws_methods_and_ratios(index, tmp_path):
+    from anchorfold.figures.case_study import draw_case_study
+
+    _, about = index.page("handbook.pdf", 6)
+    image, _ = find_image(about, index.model.page_pixels)
+    draw_case_study(index.model, image, "pension fund", ["anchorfold", "sap"], tmp_path / "case.png")
+    drawn = Image.open(tmp_path / "case.png")
+    assert drawn.width > 900
+    assert drawn.height > 900

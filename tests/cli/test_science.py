@@ -71,10 +71,12 @@ def test_report_draws_what_eval_found(corpus, checkpoints, tmp_path):
         "--to",
         tmp_path / "one",
     )
+    timed = [{"method": m, "total": t, "total_sd": 0.1} for m, t in (("none@1", 90), ("anchorfold@0.5", 99))]
+    (tmp_path / "one" / "efficiency.json").write_text(json.dumps(timed))
     run("report", tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert page.count("<tr") == 1 + 1 + 4 * 3 + 2
-    for name in ("one-retention.png", "one-storage.png"):
+    for name in ("one-retention.png", "one-storage.png", "one-latency.png"):
         assert name in page
         assert (tmp_path / name).stat().st_size > 10_000
 

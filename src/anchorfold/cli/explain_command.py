@@ -18,6 +18,7 @@ def explain_command(
     query: Annotated[str, typer.Argument(help="The query.", show_default=False)],
     page: Annotated[str, typer.Option("--page", help="document:page, as report.pdf:12. Default: the best page.")] = "",
     to: Annotated[Path, typer.Option("--to", help="The picture: a PNG or JPEG file.")] = Path("why.png"),
+    compare: Annotated[str, typer.Option(help="The case study: methods with commas between, at three ratios.")] = "",
     device: Annotated[str | None, typer.Option(help="cuda, mps or cpu.")] = None,
     trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")] = False,  # noqa: E501
 ) -> None:  # fmt: skip
@@ -27,6 +28,7 @@ def explain_command(
     Examples
       anchorfold explain my.index "net revenue by region"
       anchorfold explain my.index "net revenue" --page report.pdf:12 --to why.png
+      anchorfold explain my.index "net revenue" --compare anchorfold,sap --to case.png
     """
     from anchorfold.explain import draw, explain
     from anchorfold.index import Index
@@ -34,6 +36,18 @@ def explain_command(
     quiet_libraries()
     opened = Index.open(index, device=device, trust_remote_code=trust_remote_code)
     document, number = split_page(page) if page else best_page(opened, query)
+    if compare:
+        from anchorfold.figures.case_study import draw_case_study
+        from anchorfold.store.originals import find_image
+
+        image, original = find_image(opened.page(document, number)[1], opened.model.page_pixels)
+        if not original:
+            raise AnchorFoldError(
+                "methods can only be compared on the original document, which is gone or has changed."
+            )
+        draw_case_study(opened.model, image, query, [m.strip() for m in compare.split(",")], to)
+        out.print(f"wrote {to}", markup=False)
+        return
     found = explain(opened, query, document, number)
     if not found.is_original:
         note(f"{found.document} is gone or has changed since it was indexed: drawn on its thumbnail.")

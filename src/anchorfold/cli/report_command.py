@@ -25,10 +25,13 @@ def report_command(
 ) -> None:  # fmt: skip
     """Draw figures and write tables of all results in a folder: report.html and PNG files.
 
+    Where `anchorfold bench efficiency` wrote an efficiency.json beside results, fidelity against latency is drawn too.
+
     \b
     Example
       anchorfold report results/
     """
+    from anchorfold.figures.latency import draw_latency
     from anchorfold.figures.retention import draw_retention, draw_storage
 
     found = sorted(folder.rglob("results.json"))
@@ -42,7 +45,11 @@ def report_command(
         name = path.parent.name
         draw_retention(results, place / f"{name}-retention.png")
         draw_storage(results, place / f"{name}-storage.png")
-        parts.append(section(results, name))
+        extra = ""
+        if (timed := path.parent / "efficiency.json").is_file():
+            draw_latency(results, json.loads(timed.read_text()), place / f"{name}-latency.png")
+            extra = f"<img src='{html.escape(name)}-latency.png' alt='fidelity against indexing time'>"
+        parts.append(section(results, name) + extra)
         out.print(f"wrote {place / name}-retention.png and -storage.png", markup=False)
     page = f"<!doctype html><meta charset=utf-8><title>AnchorFold results</title><style>{STYLE}</style>{''.join(parts)}"
     (place / "report.html").write_text(page, "utf-8")

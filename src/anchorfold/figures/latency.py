@@ -1,0 +1,29 @@
+"""Fidelity against what indexing costs: NDCG@5 kept over index / full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from anchorfold.figures.style import COLOURS, MARKERS, NAMES, plotting
+
+
+def draw_latency(results: dict[str, Any], timed: list[dict[str, Any]], path: Path) -> None:
+    """A point a method that was both evaluated and timed at the same ratio; up and left is better."""
+    plt = plotting()
+    kept = {r["label"]: r["kept"] for r in results["rows"]}
+    full = next(t["total"] for t in timed if t["method"].startswith("none"))
+    figure, panel = plt.subplots(figsize=(6, 4.2))
+    for each in timed:
+        if each["method"] not in kept:
+            continue
+        name = each["method"].split("@")[0]
+        x, y = each["total"] / full, kept[each["method"]]
+        panel.errorbar(x, y, xerr=each["total_sd"] / full, color=COLOURS.get(name, "#333333"),
+                       marker=MARKERS.get(name, "o"), ms=9, capsize=3)  # fmt: skip
+        panel.annotate(NAMES.get(name, name), (x, y), xytext=(7, 5), textcoords="offset points", fontsize=10)
+    panel.set(xlabel="indexing time / full index", ylabel="NDCG@5 kept, %")
+    panel.set_title(f"{results['corpus']} with {results['model']}: up and left is better")
+    panel.margins(0.15)
+    figure.savefig(path)
+    plt.close(figure)
