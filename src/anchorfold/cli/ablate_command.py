@@ -48,26 +48,18 @@ def ablate_command(
       anchorfold ablate windows ./my-corpus --model vidore/colpali-v1.3-hf
     """
     from anchorfold.backbones import load
-    from anchorfold.evaluation.collect import collect
     from anchorfold.evaluation.corpus import local_corpus
-    from anchorfold.evaluation.measure import measure
-    from anchorfold.evaluation.methods import FULL, Method
-    from anchorfold.evaluation.results import RESULTS_FILE, save, summarise
+    from anchorfold.evaluation.methods import Method
+    from anchorfold.evaluation.results import RESULTS_FILE
+    from anchorfold.evaluation.run import evaluate, results_folder
 
     quiet_libraries()
     found = local_corpus(corpus)
     retriever = load(model, device=device, trust_remote_code=trust_remote_code)
-    folder = to or Path("results") / f"{what}-{found.name}-{retriever.name.replace('/', '-').strip('.-')}"
+    folder = to or results_folder(f"{what}-{found.name}", retriever)
     with err.status("preparing") as status:
         changes = choose_changes(what, retriever, found, ratio, pairs)
-        methods = [Method("none", 1.0), *(m for m, _ in changes)]
-        collected = collect(found, retriever, methods, folder, lambda n: status.update(f"encoding: {n:,} pages"))
-        encoded = retriever.encode_queries([q.text for q in found.queries])
-        measured = measure(collected, found.queries, encoded, [m.label for m in methods])
-    rows = summarise(measured, methods, found, retriever.family)
-    about = {"corpus": found.name, "model": retriever.name, "pages": len(collected.pages),
-             "queries_asked": len(found.queries), "full_vectors": measured[FULL].vectors}  # fmt: skip
-    save(folder / RESULTS_FILE, about, rows, measured)
+        rows = evaluate(found, retriever, [Method("none", 1.0), *(m for m, _ in changes)], folder, status.update)
     first = rows[1].ndcg
     lines = [
         (method.name, beside[0], f"{row.score_kept:.2f}", f"{row.ndcg:.2f}", f"{row.ndcg - first:+.2f}", beside[1])

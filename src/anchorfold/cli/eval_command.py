@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from anchorfold.cli.app import app, err, out, quiet_libraries
 from anchorfold.cli.look import table
-
-if TYPE_CHECKING:
-    from anchorfold.backbones import Retriever
-    from anchorfold.evaluation.corpus import Corpus
-    from anchorfold.evaluation.methods import Method
-    from anchorfold.evaluation.results import Row
 
 DEFAULT_RATIOS = "0.5,0.2,0.1,0.05"
 
@@ -26,6 +20,7 @@ def eval_command(
     methods: Annotated[str, typer.Option(help="Names with commas between, or all.")] = "all",
     ratios: Annotated[str, typer.Option(help="Ratios with commas between.")] = DEFAULT_RATIOS,
     caps: Annotated[str, typer.Option(help="Fixed numbers of vectors a page, such as 128.")] = "",
+    documents: Annotated[list[str] | None, typer.Option("--document", help="Only these files of a folder.")] = None,
     to: Annotated[Path | None, typer.Option("--to", help="Where vectors and results go. Default: results/CORPUS-MODEL.")] = None,  # noqa: E501
     device: Annotated[str | None, typer.Option(help="cuda, mps or cpu.")] = None,
     trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")] = False,  # noqa: E501
@@ -46,44 +41,25 @@ def eval_command(
     from anchorfold.evaluation.benchmarks import find_corpora
     from anchorfold.evaluation.corpus import local_corpus
     from anchorfold.evaluation.methods import TRAINING_FREE, choose_methods
-    from anchorfold.evaluation.results import macro_average
+    from anchorfold.evaluation.results import RESULTS_FILE, macro_average
+    from anchorfold.evaluation.run import evaluate, results_folder
 
     quiet_libraries()
-    corpora = find_corpora(corpus) or [local_corpus(corpus)]
+    corpora = find_corpora(corpus) or [local_corpus(corpus, documents)]
     names = TRAINING_FREE if methods == "all" else tuple(m.strip() for m in methods.split(",") if m.strip())
     chosen = choose_methods(names, numbers(ratios, float), numbers(caps, int))
     retriever = load(model, device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional)
-    base = to or Path("results") / f"{Path(corpus).name}-{retriever.name.replace('/', '-').strip('.-')}"
+    base = to or results_folder(Path(corpus).name, retriever)
     sets = []
     for found in corpora:
         folder = base / found.name.replace(" ", "-") if len(corpora) > 1 else base
-        sets.append(run_corpus(found, retriever, chosen, folder))
+        with err.status("encoding") as status:
+            rows = evaluate(found, retriever, chosen, folder, status.update)
+        show(rows, f"{found.name}: {len(found.queries):,} queries, {retriever.name}")
+        out.print(f"wrote {folder / RESULTS_FILE}", markup=False)
+        sets.append(rows)
     if len(sets) > 1:
         show(macro_average(sets, corpus, retriever.family), f"{corpus}: macro-average over {len(sets)} data sets")
-
-
-def run_corpus(found: Corpus, retriever: Retriever, chosen: list[Method], folder: Path) -> list[Row]:
-    """Collect, measure, save and show one corpus."""
-    from anchorfold.evaluation.collect import collect
-    from anchorfold.evaluation.measure import measure
-    from anchorfold.evaluation.methods import FULL
-    from anchorfold.evaluation.results import RESULTS_FILE, save, summarise
-
-    with err.status("encoding") as status:
-        told = f"{found.name}: "
-        collected = collect(found, retriever, chosen, folder, lambda n: status.update(f"{told}{n:,} pages encoded"))
-        status.update(f"{told}encoding queries")
-        encoded = retriever.encode_queries([q.text for q in found.queries])
-        labels = [m.label for m in chosen]
-        measured = measure(collected, found.queries, encoded, labels, lambda n: status.update(f"{told}scored {n}"))
-    rows = summarise(measured, chosen, found, retriever.family)
-    about = {"corpus": found.name, "benchmark": found.benchmark, "model": retriever.name,
-             "fingerprint": retriever.fingerprint, "pages": len(collected.pages), "queries_asked": len(found.queries),
-             "full_vectors": measured[FULL].vectors}  # fmt: skip
-    save(folder / RESULTS_FILE, about, rows, measured)
-    show(rows, f"{found.name}: {len(collected.pages):,} pages, {len(found.queries):,} queries, {retriever.name}")
-    out.print(f"wrote {folder / RESULTS_FILE}", markup=False)
-    return rows
 
 
 def numbers(text: str, kind: type) -> list[Any]:
@@ -102,3 +78,7 @@ def show(rows: Any, title: str) -> None:
 
     columns = [(head, "left" if head == "method" else "right") for head in HEADS]
     table(columns, [cells(vars(row)) for row in rows], title)
+    kinds = list(rows[0].by_kind)
+    if len(kinds) > 1:
+        lines = [(row.label, *(f"{row.by_kind[k]:.1f}" for k in kinds)) for row in rows]
+        table([("NDCG@5 by kind of query", "left"), *((k, "right") for k in kinds)], lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,10 +38,10 @@ class Corpus:
     benchmark: str | None = None
 
 
-def local_corpus(folder: str | Path) -> Corpus:
+def local_corpus(folder: str | Path, documents: Sequence[str] | None = None) -> Corpus:
     """A folder with `pdfs/` and `queries.jsonl`: {id, text, relevant: [[file, zero-based page]], kind?}.
 
-    Pages listed in `exclude_pages.json` (file to zero-based numbers) are left out.
+    Pages listed in `exclude_pages.json` (file to zero-based numbers) are left out; `documents` takes only some files.
     """
     folder = Path(folder)
     if not (folder / QUERIES_FILE).is_file() or not (folder / PAGES_FOLDER).is_dir():
@@ -49,6 +49,9 @@ def local_corpus(folder: str | Path) -> Corpus:
     excluded_file = folder / EXCLUDED_FILE
     excluded = json.loads(excluded_file.read_text()) if excluded_file.exists() else {}
     files = sorted(p for p in (folder / PAGES_FOLDER).iterdir() if p.is_file())
+    if documents:
+        files = [p for p in files if p.name in documents or p.stem in documents]
+    names = {p.name for p in files}
 
     def pages(skip: int, pixels: int) -> Iterator[tuple[str, Image.Image]]:
         seen = 0
@@ -68,7 +71,8 @@ def local_corpus(folder: str | Path) -> Corpus:
     for number, line in enumerate((folder / QUERIES_FILE).read_text("utf-8").splitlines(), 1):
         try:
             data = json.loads(line)
-            relevant = {page_id(f, int(p)): 1 for f, p in data["relevant"] if int(p) not in excluded.get(f, ())}
+            answers = [(f, int(p)) for f, p in data["relevant"]]
+            relevant = {page_id(f, p): 1 for f, p in answers if f in names and p not in excluded.get(f, ())}
             found = Query(str(data["id"]), data["text"], relevant, data.get("kind", "query"))
         except (ValueError, KeyError, TypeError) as error:
             raise AnchorFoldError(f"line {number} of {folder / QUERIES_FILE} is no query ({error!r}).") from error
