@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anchorfold import PatchGrid, maxsim
-from anchorfold.backbones.base import label_tokens
+from anchorfold.backbones.query_words import label_pieces
 from anchorfold.evidence import evidence, raster
 from anchorfold.fold import fold
 from anchorfold.scoring import score_retention
@@ -74,11 +74,11 @@ def test_rasters_of_one_tile_and_of_tiles_with_a_thumbnail():
 
 
 def test_words_of_tokens():
-    words, labels = label_tokens("net revenue", ["<bos>", "Query", ":", " net", " rev", "enue", "<pad>", "\n"])
+    words, labels = label_pieces("net revenue", ["<bos>", "Query", ":", " net", " rev", "enue", "<pad>", "\n"])
     assert words == ["net", "revenue"]
     assert labels == [None, None, None, 0, 1, 1, None, None]
-    assert label_tokens("Caf\u00e9 x", ["\u2581caf\u00e9", "\u2581x", "</s>"])[1] == [0, 1, None]
-    assert label_tokens("abc", ["zzz"])[1] == [None]
+    assert label_pieces("Caf\u00e9 x", ["\u2581caf\u00e9", "\u2581x", "</s>"])[1] == [0, 1, None]
+    assert label_pieces("abc", ["zzz"])[1] == [None]
 
 
 @pytest.mark.parametrize("kind", ["colpali", "colqwen2", "colqwen2.5", "colmodernvbert", "nemotron"])

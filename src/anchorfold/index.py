@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from anchorfold.compressors import BudgetCompressor, Compressor, FullIndex, compressor
+from anchorfold.compressors import Compressor, compressor
 from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError, MismatchError
+from anchorfold.index_options import budget_options, require_same
 from anchorfold.ingest import AddReport, Ingest, Progress
 from anchorfold.nano.query_side import QuerySide
 from anchorfold.page import EncodedPage
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from anchorfold.backbones import Retriever
 
 ABOUT_A_PAGE = ("source", "document", "page", "pages", "size", "modified", "full", "kept", "thumbnail", "problem")
-DEFAULT_RATIO = 0.2  # near lossless
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Index:
                 if not exist_ok:
                     raise AnchorFoldError(f"{folder} holds an index already: open it, or choose another folder.")
                 table = PageTable.open(folder)
-                _same_compressor(table.settings, method, options, dtype)
+                require_same(table.settings, method, options, dtype)
             else:
                 table = PageTable.create(folder, settings)
         return cls(table, retriever, load_options)
@@ -327,27 +327,3 @@ def load_model(name: str, options: dict[str, Any]) -> Retriever:
     from anchorfold.backbones import load
 
     return load(name, **options)
-
-
-def budget_options(method: str, ratio: float | None, cap: int | None) -> dict[str, Any]:
-    """A compressor's options from a ratio or a cap, checked."""
-    if method == FullIndex.name:
-        return {}
-    if ratio is not None and cap is not None:
-        raise AnchorFoldError("give a ratio or a cap, not both.")
-    options: dict[str, Any] = {"cap": cap} if cap is not None else {"ratio": DEFAULT_RATIO if ratio is None else ratio}
-    try:
-        made = compressor(method, **options)
-    except ValueError as error:
-        raise AnchorFoldError(str(error)) from error
-    if not isinstance(made, BudgetCompressor):
-        raise AnchorFoldError(f"{method} must be calibrated before it can index: choose another method.")
-    return options
-
-
-def _same_compressor(settings: IndexSettings, method: str, options: dict[str, Any], dtype: str) -> None:
-    if (settings.method, settings.options, settings.dtype) != (method, options, dtype):
-        raise MismatchError(
-            f"the index was made with {settings.method} {settings.options} as {settings.dtype}, not with {method} "
-            f"{options} as {dtype}: leave these options out, or choose another folder."
-        )

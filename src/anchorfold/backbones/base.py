@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
+from anchorfold.backbones.query_words import ExplainedQuery, label_tokens
 from anchorfold.compressors import Compressor, DocPruner, FullIndex
 from anchorfold.fingerprint import kind_of, weights_fingerprint
 from anchorfold.page import EncodedPage, PageState, PatchGrid
@@ -39,15 +39,6 @@ class PageBatch:
     visual: Tensor
     attention_mask: Tensor | None
     grids: list[PatchGrid | None]
-
-
-@dataclass(frozen=True)
-class ExplainedQuery:
-    """`vectors (T, d)`, the query's `words`, and for each vector its word's number (None: a special token)."""
-
-    vectors: Tensor
-    words: list[str]
-    labels: list[int | None]
 
 
 class Retriever(ABC):
@@ -160,14 +151,9 @@ class Retriever(ABC):
             words, labels = [text], [0] * len(vectors)
         return ExplainedQuery(vectors, words, labels)
 
+    @abstractmethod
     def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
         """The words of a query, and for each of its vectors the number of its word, None for special tokens."""
-        ids, tokenizer = self.query_tokens(text)
-        return label_tokens(text, [tokenizer.decode([i]) for i in ids])
-
-    @abstractmethod
-    def query_tokens(self, text: str) -> tuple[list[int], Any]:
-        """The token of each vector of a query, and the tokenizer that reads them."""
 
     def calibrate(self, docpruner: DocPruner, images: Iterable[PageImage]) -> DocPruner:
         """Set DocPruner's threshold from held-out pages (about 128)."""
@@ -260,30 +246,10 @@ class PromptedRetriever(Retriever):
 
     tokenizer: Any
 
-    def query_tokens(self, text: str) -> tuple[list[int], Any]:
-        """Those that score."""
+    def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
+        """Of the tokens that score."""
         inputs, scores = self.prepare_queries([text])
-        return inputs["input_ids"][0][scores[0].bool()].tolist(), self.tokenizer
-
-
-def label_tokens(text: str, pieces: Sequence[str]) -> tuple[list[str], list[int | None]]:
-    """Which word of a text each piece of a tokenised prompt belongs to, by where the text lies in the prompt."""
-    words: list[str] = []
-    owner: list[int] = []
-    for match in re.finditer(r"\S+", text):
-        owner += [len(words)] * len(match.group())
-        words.append(match.group())
-    letters = "".join(words).casefold()
-    # Tokenisers treat white space each in its own way: compare without.
-    plain = ["".join(p.split()).replace("\u2581", "").casefold() for p in pieces]
-    start = "".join(plain).rfind(letters)
-    labels: list[int | None] = []
-    at = 0
-    for piece in plain:
-        place = at - start if start >= 0 else -1
-        labels.append(owner[place] if piece and 0 <= place < len(owner) else None)
-        at += len(piece)
-    return words, labels
+        return label_tokens(text, inputs["input_ids"][0][scores[0].bool()], self.tokenizer)
 
 
 def open_image(image: PageImage) -> Image.Image:

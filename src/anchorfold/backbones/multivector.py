@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from anchorfold.backbones.base import PageBatch, Retriever
+from anchorfold.backbones.query_words import label_tokens
 from anchorfold.compressors import Compressor
 from anchorfold.page import PageState, PatchGrid
 from anchorfold.settings import settings_for
@@ -73,11 +74,11 @@ class MultiVectorRetriever(Retriever):
         """Exactly what the encoder's `encode_query` returns."""
         return list(self.encoder.encode_query(texts, batch_size=len(texts), show_progress_bar=False))
 
-    def query_tokens(self, text: str) -> tuple[list[int], Any]:
-        """The encoder's own query tokens, padding left out."""
+    def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
+        """Of the encoder's own query tokens, padding left out."""
         features = self._features([text], "query")
         ids, mask = features["input_ids"][0], features.get("attention_mask")
-        return (ids if mask is None else ids[mask[0].bool()]).tolist(), self.encoder.tokenizer
+        return label_tokens(text, ids if mask is None else ids[mask[0].bool()], self.encoder.tokenizer)
 
     def page_states(self, images: Any, signals: Any = (), batch_size: int | None = None) -> Iterator[PageState]:
         """As the base class, but documents may be texts for a text-only encoder."""

@@ -62,10 +62,6 @@ class Nano(Retriever):
         moved["pixel_values"] = moved["pixel_values"].to(self.model.dtype)
         return PageBatch(moved, visual.to(self.device), valid.to(self.device), grids)
 
-    def query_tokens(self, text: str) -> tuple[list[int], Any]:
-        """It has words, not tokens."""
-        raise NotImplementedError
-
     def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
         """One vector a word."""
         words = query_words(text)

@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from anchorfold.backbones.base import PageBatch, Retriever
+from anchorfold.backbones.query_words import label_tokens
 from anchorfold.page import PageState, PatchGrid
 from anchorfold.settings import Settings
 from anchorfold.signals import Signal
@@ -65,12 +66,12 @@ class NemotronColEmbed(Retriever):
             self.model.forward_queries(texts, batch_size=len(texts))
         return [F.normalize(z[mask].float(), dim=-1) for z, mask in zip(heard["hidden"], heard["mask"], strict=True)]
 
-    def query_tokens(self, text: str) -> tuple[list[int], Any]:
-        """The query as the remote code tokenises it."""
+    def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
+        """Of the query as the remote code tokenises it."""
         with self._listen() as heard:
             self.model.forward_queries([text], batch_size=1)
         tokenizer = getattr(self.model, "tokenizer", None) or self.model.processor.tokenizer
-        return heard["inputs"]["input_ids"][0][heard["mask"][0]].tolist(), tokenizer
+        return label_tokens(text, heard["inputs"]["input_ids"][0][heard["mask"][0]], tokenizer)
 
     def grid(self, image: Image.Image, tokens: int) -> PatchGrid:
         """The tiling of a page, from its size and its number of visual tokens."""

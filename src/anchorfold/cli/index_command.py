@@ -89,7 +89,8 @@ def require_documents(paths: list[Path], exclude: Path | None = None) -> None:
 
 def open_or_create(to: Path, wanted: dict[str, Any], load_options: dict[str, Any]) -> Index:
     """The index at `to`; options that were given must agree with one that exists."""
-    from anchorfold.index import Index, budget_options
+    from anchorfold.index import Index
+    from anchorfold.index_options import budget_options
     from anchorfold.store.folder import is_index
 
     quiet_libraries()
