@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 from anchorfold import Index
 from anchorfold.serve.app import create_app
 from anchorfold.serve.guard import new_token
-from anchorfold.serve.library import Library, public_names
+from anchorfold.serve.library import Library, public_model, public_names
 from tests.number_reader import write_pdf
 
 QUERY = "night work supplement"
@@ -97,6 +97,12 @@ def test_names_that_the_world_may_see():
     assert public_names({"/a": "reports/x.pdf"}) == {"/a": "reports/x.pdf"}
     assert public_names({"/h/u/x.pdf": "/h/u/x.pdf", "/h/u/s/y.pdf": "/h/u/s/y.pdf"}) == {"/h/u/x.pdf": "x.pdf", "/h/u/s/y.pdf": "s/y.pdf"}  # fmt: skip  # noqa: E501
     assert public_names({"/h/x.pdf": "../x.pdf"}) == {"/h/x.pdf": "x.pdf"}
+
+
+def test_models_that_the_world_may_see():
+    assert public_model("vidore/colpali-v1.3-hf") == "vidore/colpali-v1.3-hf"
+    assert public_model("/home/ada/models/mine/") == "mine"
+    assert public_model("../models/mine") == "mine"
 
 
 class TestGuard:

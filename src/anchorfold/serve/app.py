@@ -14,7 +14,7 @@ from anchorfold import __version__
 from anchorfold.compressors import compressor_names
 from anchorfold.errors import AnchorFoldError
 from anchorfold.serve.guard import Bounded, Guard
-from anchorfold.serve.library import Library, Place
+from anchorfold.serve.library import Library, Place, public_model
 
 MAX_QUERY, MAX_TOP, MAX_SIDE, MAX_METHODS = 500, 100, 2000, 3
 QUEUE = 64
@@ -127,7 +127,7 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
     def info() -> Info:
         """What the index holds, and how many times smaller it is."""
         found = library.index.info()
-        kept = {k: v for k, v in vars(found).items() if k in Info.model_fields}
+        kept = {k: v for k, v in vars(found).items() if k in Info.model_fields} | {"model": public_model(found.model)}
         smaller = found.full_vector_bytes / max(found.vector_bytes, 1)
         return Info(
             name=library.index.path.resolve().name, times_smaller=round(smaller, 2),

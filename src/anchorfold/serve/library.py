@@ -33,6 +33,11 @@ class Place:
     name: str
 
 
+def public_model(name: str) -> str:
+    """A hub name as it is; of a folder only its last part."""
+    return os.path.basename(os.path.normpath(name)) if os.path.isabs(name) or name.startswith(".") else name
+
+
 def page_id(source: str, page: int) -> str:
     """Says nothing of the path, and stays the same while the document does."""
     return hashlib.blake2b(f"{source}\0{page}".encode(), digest_size=12).hexdigest()

@@ -30,7 +30,8 @@ def find_image(page: Mapping[str, Any], pixels: int) -> tuple[Image.Image, bool]
         except UnreadableDocumentError:
             pass
     if not page["thumbnail"]:
-        raise AnchorFoldError(f"{page['document']} is gone or has changed, and the index keeps no pictures of it.")
+        name = os.path.basename(page["document"])
+        raise AnchorFoldError(f"{name} is gone or has changed, and the index keeps no pictures of it.")
     return Image.open(io.BytesIO(page["thumbnail"])).convert("RGB"), False
 
 
