@@ -98,7 +98,8 @@ class Index:
             options=options, window=retriever.settings.window, steps=retriever.settings.steps, dtype=dtype,
             thumbnails=thumbnails, bidirectional=load_options.get("bidirectional"),
         )  # fmt: skip
-        retriever.warn_if_causal() if made.signals(retriever.settings) else None
+        if made.signals(retriever.settings):
+            retriever.warn_if_causal()
         with writer_lock(folder, wait=30):
             if is_index(folder):
                 if not exist_ok:
@@ -303,11 +304,19 @@ class Index:
 
     def page_at(self, source: str, page: int) -> tuple[EncodedPage, dict[str, Any]]:
         """As `page`, by the absolute path of the document."""
-        names = self._table.table.schema.names
-        row = self._table.consistently(lambda: self._table.page(source, page, names))
+        row = self._page_row(source, page, self._table.table.schema.names)
+        return encoded_of(row, 0), {name: row[name][0].as_py() for name in ABOUT_A_PAGE}
+
+    def about_at(self, source: str, page: int) -> dict[str, Any]:
+        """What is known of a page, without reading its vectors."""
+        row = self._page_row(source, page, ABOUT_A_PAGE)
+        return {name: row[name][0].as_py() for name in ABOUT_A_PAGE}
+
+    def _page_row(self, source: str, page: int, columns: Sequence[str]) -> Any:
+        row = self._table.consistently(lambda: self._table.page(source, page, columns))
         if row is None:
             raise AnchorFoldError(f"{self.path} holds no page {page} of {os.path.basename(source)!r}.")
-        return encoded_of(row, 0), {name: row[name][0].as_py() for name in ABOUT_A_PAGE}
+        return row
 
     def info(self) -> IndexInfo:
         """Counts, sizes and settings."""

@@ -213,19 +213,18 @@ class Ingest:
 
     def _advance(self, document: Document) -> None:
         self.progress.documents += 1
-        self._done += self._pages_of(document)
+        counts, mean = self._page_counts()
+        self._done += counts.get(document, mean)
         self._show_share(0)
 
-    def _pages_of(self, document: Document) -> float:
+    def _page_counts(self) -> tuple[dict[Document, int], float]:
+        """Pages of the documents that were counted, and their mean, which the others are guessed by."""
         counts = self._renderer.counts if self._renderer is not None else {}
-        mean = sum(counts.values()) / len(counts) if counts else 1.0
-        return counts.get(document, mean)
+        return counts, sum(counts.values()) / len(counts) if counts else 1.0
 
     def _show_share(self, further: int) -> None:
-        counts = self._renderer.counts if self._renderer is not None else {}
-        known = sum(counts.values())
-        mean = known / len(counts) if counts else 1.0
-        total = known + mean * (self.progress.of_documents - len(counts))
+        counts, mean = self._page_counts()
+        total = sum(counts.values()) + mean * (self.progress.of_documents - len(counts))
         self.progress.share = min((self._done + further) / max(total, 1.0), 1.0)
 
     def _encode(self) -> None:

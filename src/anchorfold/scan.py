@@ -119,8 +119,6 @@ class Scanner:
 
         if tokens and len(self.flat):
             in_parallel(work, blocks)
-        elif tokens == 0:
-            best = best.reshape(0, len(self.flat))
         if queries == 1:
             return best.sum(0, keepdim=True)
         return torch.zeros(queries, len(self.flat)).index_add_(0, owner, best)

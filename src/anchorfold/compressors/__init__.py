@@ -1,7 +1,14 @@
 """Compressors, one file each. Importing this package registers them all."""
 
 from anchorfold.compressors.anchor_fold import AnchorFold
-from anchorfold.compressors.base import BudgetCompressor, Compressor, compressor, compressor_names, register
+from anchorfold.compressors.base import (
+    BudgetCompressor,
+    Compressor,
+    compressor,
+    compressor_names,
+    register,
+    wanted_signals,
+)
 from anchorfold.compressors.docpruner import DocPruner
 from anchorfold.compressors.full_index import FullIndex
 from anchorfold.compressors.pooling_1d import Pooling1D
@@ -24,4 +31,5 @@ __all__ = [
     "compressor",
     "compressor_names",
     "register",
+    "wanted_signals",
 ]

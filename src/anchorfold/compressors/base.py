@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -70,6 +70,11 @@ def keep(page: PageState, kept: torch.Tensor) -> Folded:
     groups = torch.full((len(page),), -1, dtype=torch.long, device=kept.device)
     groups[kept] = torch.arange(len(kept), device=kept.device)
     return Folded(page.embeddings[kept], kept, groups, (groups >= 0).to(page.embeddings.dtype))
+
+
+def wanted_signals(compressors: Iterable[Compressor], settings: Settings) -> list[Signal]:
+    """What the tap must collect for all of them, each once: one encoding pass then serves every compressor."""
+    return list(dict.fromkeys(s for c in compressors for s in c.signals(settings)))
 
 
 _REGISTER: dict[str, Callable[..., Compressor]] = {}

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from anchorfold.backbones.base import Retriever
-from anchorfold.compressors import Compressor, DocPruner
+from anchorfold.compressors import Compressor, DocPruner, wanted_signals
 from anchorfold.errors import MismatchError
 from anchorfold.evaluation.corpus import Corpus
 from anchorfold.evaluation.methods import Method
@@ -57,7 +57,7 @@ def collect(
     state = _take_up(folder, about)
     compressors = {m.label: m.make() for m in methods}
     _calibrate_docpruners(compressors, corpus, model, state)
-    signals = list(dict.fromkeys(s for c in compressors.values() for s in c.signals(model.settings)))
+    signals = wanted_signals(compressors.values(), model.settings)
     files = {(label, kind): open(folder / f"{label}.{kind}", "ab") for label in compressors for kind in ("vectors", "lengths")}  # fmt: skip  # noqa: E501, SIM115
     try:
         remaining = corpus.pages(len(state["pages"]), model.page_pixels)
@@ -99,7 +99,7 @@ def _take_up(folder: Path, about: dict[str, object]) -> dict:
 
 
 def _calibrate_docpruners(compressors: dict[str, Compressor], corpus: Corpus, model: Retriever, state: dict) -> None:
-    """DocPruner's thresholds from 128 pages spread over the corpus, found once a run."""
+    """DocPruner's thresholds from the first 128 pages of the corpus, found once a run."""
     waiting = {label: c for label, c in compressors.items() if isinstance(c, DocPruner)}
     if not waiting:
         return

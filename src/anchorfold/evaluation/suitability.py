@@ -9,7 +9,7 @@ from statistics import fmean
 from torch import Tensor
 
 from anchorfold.backbones.base import Retriever
-from anchorfold.compressors import DocPruner, FullIndex
+from anchorfold.compressors import DocPruner, FullIndex, wanted_signals
 from anchorfold.evaluation.measure import compare
 from anchorfold.evaluation.methods import Method
 from anchorfold.evaluation.pairs import Pair
@@ -38,7 +38,7 @@ def compare_on_pairs(
     """Score retention of every training-free method on the same pairs. DocPruner's threshold comes from them too."""
     methods = [Method(name, ratio=ratio) for ratio in ratios for name in names]
     made = {m.label: m.make() for m in methods}
-    signals = list(dict.fromkeys(s for c in made.values() for s in c.signals(model.settings)))
+    signals = wanted_signals(made.values(), model.settings)
     pruners = [c for c in made.values() if isinstance(c, DocPruner)]
     held: list[Tensor] = []
     states: list[tuple[Tensor, PageState]] = []

@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image
 
 from anchorfold.backbones.base import Retriever
-from anchorfold.compressors import FullIndex
+from anchorfold.compressors import FullIndex, wanted_signals
 from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation.methods import Method
 from anchorfold.evidence import evidence
@@ -30,7 +30,7 @@ def draw_case_study(
 ) -> None:
     """A row a method, a column a ratio; each title says what is kept of the full index's score (Pair-SR)."""
     made = {(m, r): Method(m, ratio=r).make() for m in methods for r in ratios}
-    signals = list(dict.fromkeys(s for c in made.values() for s in c.signals(model.settings)))
+    signals = wanted_signals(made.values(), model.settings)
     (state,) = model.page_states([image], signals)
     if state.grid is None:
         raise AnchorFoldError(f"{model.name} does not say where its vectors lie on a page: nothing to draw.")

@@ -13,7 +13,8 @@ from typing import Any
 
 from PIL import Image
 
-from anchorfold.compressors import FullIndex, compressor
+from anchorfold.compressors import FullIndex, compressor, wanted_signals
+from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError
 from anchorfold.evidence import Evidence, evidence
 from anchorfold.index import Hit, Index
@@ -75,7 +76,7 @@ class Library:
 
     def warm_up(self) -> None:
         """Load the model and the flat copy before the first visitor waits for them."""
-        self.index.search("page", top=1)
+        _ = self.index.model  # evidence wants the whole of it, not the query side alone
         self._refresh()
 
     def _refresh(self) -> None:
@@ -96,8 +97,6 @@ class Library:
         self._refresh()
         only: Sequence[str] | None = None
         if document:
-            from anchorfold.documents.files import matches
-
             only = [s for s, n in self._names.items() if matches(document, n, n)]
             if not only:
                 return []
@@ -119,7 +118,7 @@ class Library:
 
     def picture(self, place: Place, longer: int) -> bytes:
         """A JPEG of the page, at most `longer` pixels on its longer side."""
-        _, about = self.about(place)
+        about = self.index.about_at(place.source, place.page)
         key = (f"{place.source}:{about['modified']}", place.page, longer)
         with self._lock:
             if key in self._pictures:
@@ -137,7 +136,7 @@ class Library:
 
     def thumbnail(self, place: Place) -> bytes:
         """The stored thumbnail, or a small picture if the index keeps none."""
-        _, about = self.about(place)
+        about = self.index.about_at(place.source, place.page)
         return about["thumbnail"] or self.picture(place, 360)
 
     def explain(self, place: Place, query: str) -> dict[str, Any]:
@@ -149,13 +148,13 @@ class Library:
 
     def compare(self, place: Place, query: str, methods: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
         """The same page and query under several compressors; needs the original document."""
-        _, about = self.about(place)
+        about = self.index.about_at(place.source, place.page)
         image, original = find_image(about, self.index.model.page_pixels)
         if not original:
             raise AnchorFoldError("the original document is not at hand: methods cannot be compared on this page.")
         model = self.index.model
         made = [FullIndex() if name == "none" else compressor(name, ratio=ratio) for name, ratio in methods]
-        signals = list(dict.fromkeys(s for c in made for s in c.signals(model.settings)))
+        signals = wanted_signals(made, model.settings)
         (state,) = model.page_states([image], signals)
         full = model.compress(state, FullIndex())
         asked = model.explain_query(query)

@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,8 +47,8 @@ class FlatIndex:
         return len(self.lengths)
 
 
-def open_flat(table: PageTable, building: Callable[[int], None] | None = None) -> FlatIndex:
-    """The flat copy of the table's current version, built first if need be; `building` hears the number of pages."""
+def open_flat(table: PageTable) -> FlatIndex:
+    """The flat copy of the table's current version, built first if need be."""
     place = table.folder / CACHE / f"{table.version}-{LAYOUT}"
     found = _load(place, table.version)
     if found is not None:
@@ -58,9 +57,9 @@ def open_flat(table: PageTable, building: Callable[[int], None] | None = None) -
         place.parent.mkdir(exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix="new-", dir=place.parent))
     except OSError:
-        return build(table, None, building)  # an index that this user may only read
+        return build(table, None)  # an index that this user may only read
     try:
-        built = build(table, work, building)
+        built = build(table, work)
         try:
             os.rename(work, place)
         except OSError:
@@ -74,15 +73,13 @@ def open_flat(table: PageTable, building: Callable[[int], None] | None = None) -
         shutil.rmtree(work, ignore_errors=True)
 
 
-def build(table: PageTable, folder: Path | None, building: Callable[[int], None] | None = None) -> FlatIndex:
+def build(table: PageTable, folder: Path | None) -> FlatIndex:
     """Copy all live vectors out of the table, in files of `folder` or in memory."""
     keys: list[tuple[int, str, int, str]] = []
     for batch in table.scan(["source", "document", "page", "kept"], "kept > 0"):
         rows = zip(*(batch[n].to_pylist() for n in ("kept", "source", "page", "document")), strict=True)
         keys.extend(rows)
     keys.sort()
-    if building is not None:
-        building(len(keys))
     lengths = np.array([k[0] for k in keys], np.int64)
     starts = np.concatenate(([0], lengths.cumsum()))
     place = {(source, page): i for i, (_, source, page, _) in enumerate(keys)}
