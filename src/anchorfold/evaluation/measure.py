@@ -14,10 +14,9 @@ from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation.collect import Collected
 from anchorfold.evaluation.corpus import Query
 from anchorfold.evaluation.methods import FULL
-from anchorfold.scoring import chunks
+from anchorfold.scoring import chunks, maxsim
 
 CUT = 5
-CHUNK = 32768  # page vectors multiplied at a time
 QUERIES = 256  # queries at a time
 RESAMPLES = 2000
 
@@ -35,15 +34,11 @@ class Measured:
 
 def page_scores(queries: Sequence[Tensor], vectors: np.ndarray, lengths: np.ndarray) -> Tensor:
     """`(queries, pages)` MaxSim, reading the vectors chunk by chunk."""
-    flat = torch.cat(list(queries))
-    owner = torch.repeat_interleave(torch.tensor([len(q) for q in queries], dtype=torch.long))
     starts = np.concatenate(([0], lengths.cumsum()))
     scores = torch.zeros(len(queries), len(lengths))
-    for first, last in chunks(lengths.tolist(), CHUNK):
+    for first, last in chunks(lengths.tolist()):
         block = torch.from_numpy(np.array(vectors[starts[first] : starts[last]], np.float32))
-        counts = torch.from_numpy(lengths[first:last].astype(np.int64))
-        best = torch.segment_reduce(block @ flat.T, "max", lengths=counts, axis=0)
-        scores[:, first:last] = torch.zeros(last - first, len(queries)).index_add_(1, owner, best).T
+        scores[:, first:last] = maxsim(queries, block.split(lengths[first:last].tolist()))
     return scores
 
 
