@@ -37,6 +37,26 @@ def top_tokens(alpha: Tensor, m: int) -> Tensor:
     return order[:m].sort().values
 
 
+def spread_tokens(alpha: Tensor, embeddings: Tensor, m: int) -> Tensor:
+    """Positions `(m,)` in page order, chosen one by one: central tokens that repeat no earlier one.
+
+    A token counts `alpha (1 - s)^2`, s its largest cosine similarity to a token chosen before (0 at least).
+
+    Args:
+        alpha: `(N,)` centrality, at least 0.
+        embeddings: `(N, d_r)` L2-normalised.
+        m: tokens to choose, at most N.
+    """
+    seen = torch.zeros_like(alpha)
+    free = torch.ones_like(alpha, dtype=torch.bool)
+    chosen = torch.empty(m, dtype=torch.long, device=alpha.device)
+    for i in range(m):
+        chosen[i] = (alpha * (1 - seen).square()).masked_fill(~free, -1).argmax()
+        free[chosen[i]] = False
+        seen = torch.maximum(seen, (embeddings @ embeddings[chosen[i]]).clamp(0, 1).to(alpha.dtype))
+    return chosen.sort().values
+
+
 def nearest_anchor(embeddings: Tensor, anchors: Tensor) -> Tensor:
     """`(N,)` for each token the number of its most cosine-similar anchor; ties go to the earlier anchor.
 

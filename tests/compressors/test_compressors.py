@@ -7,13 +7,24 @@ from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
 import anchorfold
-from anchorfold import AnchorFold, DocPruner, PageState, Pooling1D, SemanticClustering, Ward
+from anchorfold import (
+    AnchorFold,
+    DocPruner,
+    FocusClustering,
+    PageState,
+    Pooling1D,
+    SemanticClustering,
+    SpreadFold,
+    Ward,
+)  # fmt: skip
 from anchorfold.fold import fold
 from anchorfold.settings import Settings
 from anchorfold.signals import FromLastText, InDegree, Propagated
 
 SETTINGS = Settings(window=(1, 2), sap_window=(0, 1), layers=4)
-BUDGETED = ["anchorfold", "sap", "semantic-clustering", "1d-pooling", "ward", "random"]
+BUDGETED = [
+    "anchorfold", "spread-fold", "focus-clustering", "sap", "semantic-clustering", "1d-pooling", "ward", "random",
+]  # fmt: skip
 WEIGHT = torch.randn(10, 6, generator=torch.Generator().manual_seed(3))
 
 
@@ -228,3 +239,48 @@ class TestDocPruner:
             DocPruner(0.2).calibrate([])
         with pytest.raises(ValueError, match="needs a ratio"):
             DocPruner()
+
+
+def two_words(copies):
+    """A page that prints one word `copies` times, very central, and another once, less central; blank paper between."""
+    g = torch.Generator().manual_seed(5)
+    words, paper = torch.randn(2, 10, generator=g), torch.randn(10, generator=g)
+    hidden = torch.stack([words[0]] * copies + [paper] * 6 + [words[1]]) + 1e-3 * torch.randn(
+        copies + 7, 10, generator=g
+    )
+    alpha = torch.tensor([3.0] * copies + [0.05] * 6 + [1.0])
+    return PageState(hidden, project, {Propagated(layer, 6): alpha for layer in range(4)})
+
+
+class TestSpreadFold:
+    def test_anchors_that_repeat_each_other_give_way_to_what_is_new(self):
+        state = two_words(copies=4)
+        assert AnchorFold(cap=2).compress(state, SETTINGS).anchors.tolist() == [0, 1]
+        anchors = SpreadFold(cap=2).compress(state, SETTINGS).anchors.tolist()
+        assert anchors[0] < 4
+        assert anchors[1] == len(state) - 1
+
+    def test_unlike_tokens_are_chosen_by_centrality_alone(self):
+        state = PageState(torch.eye(6), lambda z: z, {Propagated(i, 6): torch.arange(6.0) for i in range(4)})
+        assert SpreadFold(cap=3).compress(state, SETTINGS).anchors.tolist() == [3, 4, 5]
+
+
+class TestFocusClustering:
+    def test_clusters_go_where_attention_gathers(self):
+        found = FocusClustering(cap=2).compress(two_words(copies=1), SETTINGS)
+        # Two clusters for two words and six patches of paper: the words do not share one.
+        assert found.groups[0] != found.groups[-1]
+
+    def test_without_centrality_it_is_k_means(self):
+        state = page()
+        state = PageState(state.hidden, project, {s: torch.ones(40) for s in state.signals})
+        flat = PageState(state.embeddings, lambda z: z, state.signals)
+        ours, theirs = (c(ratio=0.2).compress(flat, SETTINGS) for c in (FocusClustering, SemanticClustering))
+        torch.testing.assert_close(ours.vectors, theirs.vectors)
+
+    def test_hidden_states_are_averaged_before_the_projection(self):
+        state = page(12)
+        found = FocusClustering(cap=3).compress(state, SETTINGS)
+        first = (found.groups == 0).nonzero().flatten()
+        mean = (state.hidden[first] * found.weights[first, None]).sum(0, keepdim=True)
+        torch.testing.assert_close(found.vectors[:1], normalize(project(mean)))

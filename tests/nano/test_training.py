@@ -8,7 +8,19 @@ import torch
 
 import anchorfold
 from anchorfold.nano.config import NanoConfig
-from training.nano import checkpoint, corpus, crops, export, labels, matching, reading, synth, tables, vocabulary
+from training.nano import (
+    checkpoint,
+    corpus,
+    crops,
+    export,
+    labels,
+    losses,
+    matching,
+    reading,
+    synth,
+    tables,
+    vocabulary,
+)
 
 TEXT = ["Annual report of the northern region", "Net revenue grew by 12.5 percent", "Employees 4821 offices 37"] * 4
 
@@ -110,12 +122,27 @@ def test_invented_pages_are_reproducible_and_skew_follows():
     assert np.abs(moved - boxes).max() < 16
 
 
-def test_importance_prefers_rare_and_large_words():
-    boxes = np.array([[0, 0, 32, 16], [32, 0, 64, 16], [64, 0, 96, 48]], np.float32)
-    pairs, shares = np.array([[0, 0], [1, 1], [2, 2]]), np.ones(3, np.float32)
-    found = matching.importance(["the", "revenue", "region"], boxes, pairs, shares, {"the": 0.1, "revenue": 0.8}, 4)
+def test_anchors_are_wanted_for_what_they_add():
+    vectors = torch.eye(4)[[0, 0, 1, 2, 3]]  # two patches print the first word; the last one prints none
+    found = losses.anchors_wanted(vectors, torch.eye(4)[:3], torch.tensor([0.9, 0.4, 0.1]), 5)
     assert found.sum() == pytest.approx(1)
-    assert found[2] > found[1] > found[0] == found[3] == 0
+    assert found[0] > found[2] > found[3] > 0
+    assert found[1] == found[4] == 0
+    assert losses.anchors_wanted(vectors, torch.eye(4)[:3], torch.tensor([0.9, 0.4, 0.1]), 1).tolist() == [
+        1,
+        0,
+        0,
+        0,
+        0,
+    ]
+
+
+def test_rare_and_large_words_are_asked_for():
+    boxes = np.array([[0, 0, 32, 16], [32, 0, 64, 16], [64, 0, 96, 32], [0, 32, 9, 48]], np.float32)
+    none = torch.zeros(0)
+    example = matching.Example(none, none, ["the", "revenue", "revenue", "x"], none, none,
+                               torch.from_numpy(matching.word_sizes(boxes)), none)  # fmt: skip
+    assert matching.word_values(example, {"the": 0.1, "revenue": 0.8}) == pytest.approx({"the": 0.1, "revenue": 3.2})
 
 
 def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):

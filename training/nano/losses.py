@@ -51,9 +51,36 @@ def layer_centrality(query: Tensor, key: Tensor, steps: int) -> Tensor:
     return layer_score(propagate(graph, steps))
 
 
-def centrality_loss(score: Tensor, importance: Tensor) -> Tensor:
-    """Cross-entropy between what matters `(N,)` (sums to 1) and where attention gathers `(N,)` (mean 1)."""
-    return -(importance * (score / len(score)).clamp(min=1e-9).log()).sum()
+def anchors_wanted(vectors: Tensor, words: Tensor, values: Tensor, most: int) -> Tensor:
+    """`(N,)` summing to 1: where attention should gather, so that the most central patches cover the page's words.
+
+    Patches are taken one by one, each for what it adds to the words' best matches so far; a patch wants the
+    square root of what it added, as one that is taken late is still worth an anchor.
+
+    Args:
+        vectors: `(N, 128)` unit vectors of the page's printed patches.
+        words: `(W, 128)` unit vectors of its distinct words.
+        values: `(W,)` how much each word is likely to be asked for.
+        most: how many patches are taken.
+    """
+    similarity = words @ vectors.T
+    best = torch.zeros(len(words))
+    wanted = torch.zeros(len(vectors))
+    for _ in range(min(most, len(vectors))):
+        gain = values @ (similarity - best[:, None]).clamp(min=0)
+        gain[wanted > 0] = -1
+        value, patch = gain.max(0)
+        if value <= 0:
+            break
+        wanted[patch] = value.sqrt()
+        best = torch.maximum(best, similarity[:, patch])
+    total = wanted.sum()
+    return wanted / total if total > 0 else torch.full_like(wanted, 1 / len(wanted))
+
+
+def centrality_loss(score: Tensor, wanted: Tensor) -> Tensor:
+    """Cross-entropy between where attention is wanted `(N,)` (sums to 1) and where it gathers `(N,)` (mean 1)."""
+    return -(wanted * (score / len(score)).clamp(min=1e-9).log()).sum()
 
 
 def folded(hidden: Tensor, score: Tensor, ratio: float, projection: torch.nn.Linear) -> Tensor:

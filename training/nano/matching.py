@@ -23,7 +23,7 @@ from transformers.masking_utils import sdpa_mask
 
 from anchorfold.nano.config import NanoConfig
 from anchorfold.nano.model import NanoModel, patch_positions
-from anchorfold.nano.query import WordIndex
+from anchorfold.nano.query import UNKNOWN_WEIGHT, WordIndex
 from training.nano import checkpoint, losses
 from training.nano.crops import Pieces, to_tensor
 from training.nano.labels import character_map, group_words, patch_words
@@ -31,6 +31,8 @@ from training.nano.reading import name_loss
 
 BLANK_KEPT = 0.25  # share of blank patches that training keeps: they teach little and cost much
 EXTRA_WORDS = 3000
+FOCUS_LAYERS = (3, 4)  # a fifth of the depth past the middle, as in the paper's backbones: told where to gather
+FOCUS_STEPS = (2, 6)
 
 
 @dataclass(frozen=True)
@@ -51,29 +53,29 @@ class Stage:
 
 STAGES = {
     "words": Stage(384, 640, 4, 0.9, 2e-3, True, 0.0, 0.0, 0.05, BLANK_KEPT),
-    "pages": Stage(1024, 768, 2, 0.9, 5e-4, False, 0.5, 1.5, 0.3, 0.4),
+    "pages": Stage(1024, 768, 2, 0.7, 6e-4, False, 0.5, 1.5, 0.5, 0.4),
 }
 
 
 @dataclass
 class Example:
-    """One piece with its labels: patches to keep, words and who owns them, importance `(N,)` of the kept patches."""
+    """One piece with its labels: patches to keep, words, who owns them, and how large each is printed `(n,)`."""
 
     pixels: Tensor
     kept: Tensor
     words: list[str]
     pairs: Tensor
     shares: Tensor
-    importance: Tensor
+    sizes: Tensor
     characters: Tensor
 
 
 class WordPieces(Pieces):
     """Pieces with word labels."""
 
-    def __init__(self, data: Path, fonts: Path, stage: Stage, weights: dict[str, float], seed: int) -> None:
+    def __init__(self, data: Path, fonts: Path, stage: Stage, seed: int) -> None:
         super().__init__(data, fonts, stage.height, stage.width, stage.real, seed)
-        self.weights, self.stage = weights, stage
+        self.stage = stage
 
     def sample(self, rng: random.Random) -> Example:
         piece = self.piece(rng)
@@ -90,39 +92,29 @@ class WordPieces(Pieces):
             kept = np.arange(8)
         place = np.full(rows * columns, -1)
         place[kept] = np.arange(len(kept))
-        matters = importance(words.texts, words.boxes, pairs, shares, self.weights, rows * columns)[kept]
         pairs[:, 0] = place[pairs[:, 0]]
         return Example(
             to_tensor(piece.pixels), torch.from_numpy(kept), words.texts, torch.from_numpy(pairs),
-            torch.from_numpy(shares), torch.from_numpy(matters),
+            torch.from_numpy(shares), torch.from_numpy(word_sizes(words.boxes)),
             torch.from_numpy(character_map(piece.symbols, piece.boxes, self.height, self.width)),
         )  # fmt: skip
 
 
-def importance(
-    texts: list[str], boxes: np.ndarray, pairs: np.ndarray, shares: np.ndarray, weights: dict[str, float], patches: int
-) -> np.ndarray:
-    """`(patches,)` summing to 1: each distinct word gives its rarity, more if big, to the patch that shows it best."""
-    total = np.zeros(patches, np.float32)
-    if not len(pairs):
-        return total + 1 / patches
+def word_sizes(boxes: np.ndarray) -> np.ndarray:
+    """`(n,)` how large each word is printed relative to the page's usual size, 0.6 to 2.5: titles are asked for."""
+    if not len(boxes):
+        return np.zeros(0, np.float32)
     height = boxes[:, 3] - boxes[:, 1]
-    size = np.clip(height / max(np.median(height), 1e-3), 0.6, 2.5)
-    owner: dict[int, tuple[float, int]] = {}
-    for (patch, word), share in zip(pairs, shares, strict=True):
-        owner[word] = max(owner.get(word, (0.0, -1)), (float(share), int(patch)))
-    best: dict[str, tuple[float, int]] = {}
-    for word, (share, patch) in owner.items():
-        text = texts[word]
-        if len(text) < 2 and not text.isdigit():
-            continue
-        value = max(weights.get(text, 0.9) - 0.2, 0.0) * size[word] * share
-        total[patch] += 0.08 * value
-        if value > best.get(text, (0.0, -1))[0]:
-            best[text] = (value, patch)
-    for value, patch in best.values():
-        total[patch] += value
-    return total / total.sum() if total.sum() > 0 else total + 1 / patches
+    return np.clip(height / max(float(np.median(height)), 1e-3), 0.6, 2.5).astype(np.float32)
+
+
+def word_values(example: Example, weights: dict[str, float]) -> dict[str, float]:
+    """How much each distinct word of a piece is likely to be asked for: its rarity, more where it is printed large."""
+    values: dict[str, float] = {}
+    for word, size in zip(example.words, example.sizes.tolist(), strict=True):
+        if len(word) > 1 or word.isdigit():
+            values[word] = max(values.get(word, 0.0), weights.get(word, UNKNOWN_WEIGHT) * size**2)
+    return values
 
 
 def record_attention(module, query, key, value, attention_mask=None, **kwargs):  # type: ignore[no-untyped-def]
@@ -170,7 +162,10 @@ def batch_loss(
     rows, columns = stage.height // 16, stage.width // 32
     grid = patch_positions(rows, columns)
     pixels = torch.stack([e.pixels for e in batch])
+    named: list[Tensor] = []
+    listening = model.stem.reader.register_forward_hook(lambda _module, _inputs, output: named.append(output[1]))
     patches = model.stem(pixels)
+    listening.remove()
     hidden = model.encode([p[e.kept] for p, e in zip(patches, batch, strict=True)], [grid[e.kept] for e in batch])
     hidden = hidden[:, model.config.registers :]
     vectors = [F.normalize(model.projection(h[: len(e.kept)]), dim=-1) for h, e in zip(hidden, batch, strict=True)]
@@ -195,14 +190,23 @@ def batch_loss(
     first, right_first = losses.reading_loss(F.normalize(alone, dim=-1), candidates, pair, share)
     loss = read + 0.5 * find + 0.5 * first
     report = {"read": read.item(), "right": right.item(), "alone": right_first.item(), "find": find.item()}
-    layer = model.layers[rng.randrange(1, len(model.layers))].self_attn
-    query, key = (x[:, :, model.config.registers :] for x in layer.seen)
-    scores = [
-        losses.layer_centrality(query[b, :, : len(e.kept)], key[b, :, : len(e.kept)], 6) for b, e in enumerate(batch)
-    ]
-    central = torch.stack([losses.centrality_loss(s, e.importance) for s, e in zip(scores, batch, strict=True)]).mean()
-    loss = loss + stage.centrality * central
-    report["central"] = central.item()
+    asked = [word_values(e, weights) for e in batch]
+    layers = [model.layers[i].self_attn.seen for i in FOCUS_LAYERS]
+    steps = rng.choice(FOCUS_STEPS)
+    scores, central = [], []
+    for b, (e, page) in enumerate(zip(batch, vectors, strict=True)):
+        visual = slice(model.config.registers, model.config.registers + len(e.kept))
+        views = [losses.layer_centrality(q[b, :, visual], k[b, :, visual], steps) for q, k in layers]
+        scores.append(torch.stack(views).mean(0))
+        printed = e.pairs[:, 0].unique()
+        wanted = torch.zeros(len(page)).index_copy_(0, printed, losses.anchors_wanted(
+            page[printed].detach(), candidates[[number[w] for w in asked[b]]], torch.tensor(list(asked[b].values())),
+            int(0.2 * rows * columns),
+        ))  # fmt: skip
+        central.append(torch.stack([losses.centrality_loss(v, wanted) for v in views]).mean())
+    focus = torch.stack(central).mean()
+    loss = loss + stage.centrality * focus
+    report["central"] = focus.item()
     if stage.page_loss:
         ratio = rng.choice([0.05, 0.1, 0.2])
         # Blank patches are thinned out while training: keep the number of vectors, not the share.
@@ -212,14 +216,14 @@ def batch_loss(
         ]
         sets = [set(e.words) for e in batch]
         present = torch.tensor([[w in s for s in sets] for w in texts])
-        value = torch.tensor([[max(weights.get(w, 0.9) - 0.2, 0.0)] for w in texts]).expand(-1, len(batch))
+        value = torch.tensor([[v.get(w, 0.0) for v in asked] for w in texts])
         page = losses.word_page_loss(pages, candidates[: len(texts)], present, value)
         kept = losses.retention_loss(vectors, pages, candidates[: len(texts)], present, value)
         loss = loss + stage.page_loss * page + stage.retention * kept
         report |= {"page": page.item(), "lost": kept.item()}
     if not stage.frozen_stem:
-        _, logits = model.stem.reader(pixels)
-        character, _, _ = name_loss(logits, torch.stack([e.characters for e in batch]))
+        # The reader's first look is at full size.
+        character, _, _ = name_loss(named[0], torch.stack([e.characters for e in batch]))
         loss = loss + 0.1 * character
         report["character"] = character.item()
     return loss, report
@@ -257,7 +261,7 @@ def train(
     model.train()
     model.stem.reader.eval()  # batch statistics stay those of stage 1
     rng = random.Random(f"{seed}/{step}")
-    source = WordPieces(data, fonts, stage, weights, seed + 1000 * step + 7)
+    source = WordPieces(data, fonts, stage, seed + 1000 * step + 7)
     loader = DataLoader(source, stage.batch, num_workers=1, prefetch_factor=6, collate_fn=list)
     reports: list[dict[str, float]] = []
     began = time.time()

@@ -10,11 +10,13 @@ from anchorfold.compressors.base import (
     wanted_signals,
 )
 from anchorfold.compressors.docpruner import DocPruner
+from anchorfold.compressors.focus_clustering import FocusClustering
 from anchorfold.compressors.full_index import FullIndex
 from anchorfold.compressors.pooling_1d import Pooling1D
 from anchorfold.compressors.random_pruning import RandomPruning
 from anchorfold.compressors.sap import SAP
 from anchorfold.compressors.semantic_clustering import SemanticClustering
+from anchorfold.compressors.spread_fold import SpreadFold
 from anchorfold.compressors.ward import Ward
 
 __all__ = [
@@ -23,10 +25,12 @@ __all__ = [
     "BudgetCompressor",
     "Compressor",
     "DocPruner",
+    "FocusClustering",
     "FullIndex",
     "Pooling1D",
     "RandomPruning",
     "SemanticClustering",
+    "SpreadFold",
     "Ward",
     "compressor",
     "compressor_names",

@@ -67,12 +67,16 @@ class AnchorFold(BudgetCompressor):
         if self.anchors == "random":
             anchors = random_tokens(len(page), m, self.seed).to(alpha.device)
         else:
-            anchors = top_tokens(alpha, m)
+            anchors = self.central_tokens(page, alpha, m)
         if not self.folding:
             return keep(page, anchors)
         if self.weights == "uniform":
             alpha = torch.ones_like(alpha)
         return fold_onto(widen(page.hidden), page.embeddings, anchors, alpha.to(page.embeddings.dtype), page.project)
+
+    def central_tokens(self, page: PageState, alpha: torch.Tensor, m: int) -> torch.Tensor:
+        """The anchors `(m,)` in page order."""
+        return top_tokens(alpha, m)
 
 
 def random_tokens(n: int, m: int, seed: int) -> torch.Tensor:

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from anchorfold.compressors.base import BudgetCompressor, register
 from anchorfold.compressors.grouping import average_groups
@@ -31,13 +32,19 @@ class SemanticClustering(BudgetCompressor):
 
     def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
         """Cluster; clusters that stay empty (equal vectors) are filled with the worst-placed tokens."""
-        from sklearn.cluster import KMeans
+        return average_groups(page.embeddings, cluster(page.embeddings, m, self.seed), m)
 
-        vectors = page.embeddings.double().cpu().numpy()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # fewer distinct vectors than clusters: handled below
-            labels = KMeans(m, n_init=1, max_iter=100, random_state=self.seed).fit_predict(vectors)
-        return average_groups(page.embeddings, torch.from_numpy(fill_empty(vectors, labels, m)), m)
+
+def cluster(embeddings: Tensor, m: int, seed: int, weights: Tensor | None = None) -> Tensor:
+    """`(N,)` cluster numbers 0 to m - 1, all in use, of `embeddings (N, d_r)`; tokens may have `weights (N,)`."""
+    from sklearn.cluster import KMeans
+
+    vectors = embeddings.double().cpu().numpy()
+    mass = None if weights is None else weights.double().cpu().numpy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # fewer distinct vectors than clusters: handled below
+        labels = KMeans(m, n_init=1, max_iter=100, random_state=seed).fit_predict(vectors, sample_weight=mass)
+    return torch.from_numpy(fill_empty(vectors, labels, m))
 
 
 def fill_empty(vectors: np.ndarray, labels: np.ndarray, m: int) -> np.ndarray:

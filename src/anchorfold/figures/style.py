@@ -9,15 +9,18 @@ from anchorfold.errors import AnchorFoldError
 # Okabe and Ito's palette.
 COLOURS = {
     "anchorfold": "#D55E00", "semantic-clustering": "#0072B2", "sap": "#009E73", "docpruner": "#CC79A7",
-    "1d-pooling": "#E69F00", "ward": "#56B4E9", "random-anchors": "#999999", "random": "#666666", "none": "#000000",
+    "1d-pooling": "#E69F00", "ward": "#56B4E9", "spread-fold": "#8C510A",
+    "focus-clustering": "#35247A", "random-anchors": "#999999", "random": "#666666", "none": "#000000",
 }  # fmt: skip
 MARKERS = {
     "anchorfold": "o", "semantic-clustering": "s", "sap": "^", "docpruner": "v", "1d-pooling": "D", "ward": "P",
+    "spread-fold": "h", "focus-clustering": "X",
     "random-anchors": "x", "random": "+", "none": "*",
 }  # fmt: skip
 NAMES = {
     "anchorfold": "AnchorFold", "semantic-clustering": "Semantic Clustering", "sap": "SAP", "docpruner": "DocPruner",
-    "1d-pooling": "1D-Pooling", "ward": "Ward", "random-anchors": "random anchors", "random": "random",
+    "1d-pooling": "1D-Pooling", "ward": "Ward", "spread-fold": "SpreadFold (ours)",
+    "focus-clustering": "FocusClustering (ours)", "random-anchors": "random anchors", "random": "random",
     "none": "full index",
 }  # fmt: skip
 
