@@ -1,6 +1,7 @@
 """`anchorfold eval` and `anchorfold calibrate`, in this process, on a tiny checkpoint."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -75,7 +76,11 @@ def test_report_draws_what_eval_found(corpus, checkpoints, tmp_path):
     (tmp_path / "one" / "efficiency.json").write_text(json.dumps(timed))
     run("report", tmp_path)
     page = (tmp_path / "report.html").read_text()
-    assert page.count("<tr") == 1 + 1 + 4 * 3 + 2
+    assert page.count("<tr") == (1 + 1 + 4 * 3 + 2) + (1 + 3 * 3 + 2)  # every method; AnchorFold against the others
+    notes = (tmp_path / "report.md").read_text()
+    assert re.search(r"^\| \*\*anchorfold\*\* +\| +\*\*0\.25\*\* \|", notes, re.MULTILINE)
+    assert re.search(r"^\| sap +\| +0\.25 \| +[+-]\d", notes, re.MULTILINE)
+    assert len({len(line) for line in notes.split("\n\n")[1].splitlines()}) == 1  # columns line up
     for name in ("one-retention.png", "one-storage.png", "one-latency.png"):
         assert name in page
         assert (tmp_path / name).stat().st_size > 10_000

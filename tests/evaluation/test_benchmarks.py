@@ -86,6 +86,10 @@ def test_eval_runs_a_benchmark_with_the_paper_beside_it(monkeypatch, checkpoints
     assert f"{paper.reported('vidore-v2', 'colpali', 'anchorfold', 0.2):.1f} (" in done.output
     stored = json.loads((tmp_path / "ESG-Reports" / "results.json").read_text())
     assert stored["rows"][1]["paper"] == paper.reported("vidore-v2", "colpali", "anchorfold", 0.5, "ESG Reports")
+    reported = CliRunner().invoke(app, ["report", str(tmp_path)], catch_exceptions=False)
+    assert reported.exit_code == 0, reported.output
+    assert "macro-average over 2 data sets" in (tmp_path / "report.md").read_text()
+    assert (tmp_path / "Economics-Reports-retention.png").exists()
 
 
 def test_others_can_run_mteb_on_folded_vectors(models, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -23,7 +23,7 @@ def report_command(
     folder: Annotated[Path, typer.Argument(help="A folder with results of `anchorfold eval`.")] = Path("results"),
     to: Annotated[Path | None, typer.Option("--to", help="Where the report goes. Default: into that folder.")] = None,
 ) -> None:  # fmt: skip
-    """Draw figures and write tables of all results in a folder: report.html and PNG files.
+    """Draw figures and write tables of all results in a folder: report.html, report.md and PNG files.
 
     Where `anchorfold bench efficiency` wrote an efficiency.json beside results, fidelity against latency is drawn too.
 
@@ -31,43 +31,31 @@ def report_command(
     Example
       anchorfold report results/
     """
+    from anchorfold.evaluation.report import as_html, as_markdown, averages, read_results, tables
     from anchorfold.figures.latency import draw_latency
     from anchorfold.figures.retention import draw_retention, draw_storage
 
-    found = sorted(folder.rglob("results.json"))
+    found = read_results(folder)
     if not found:
         raise AnchorFoldError(f"{folder} holds no results: make some with `anchorfold eval CORPUS --to {folder}/NAME`.")
     place = to or folder
     place.mkdir(parents=True, exist_ok=True)
-    parts = []
-    for path in found:
-        results = json.loads(path.read_text())
-        name = path.parent.name
+    total = averages(found)
+    pages, notes = [as_html(t) for t in total], [as_markdown(t) for t in total]
+    for evaluation in found:
+        name, results = evaluation.name, evaluation.results
+        pictures = {f"{name}-retention.png": "what is kept at each ratio", f"{name}-storage.png": "what a vector buys"}
         draw_retention(results, place / f"{name}-retention.png")
         draw_storage(results, place / f"{name}-storage.png")
-        extra = ""
-        if (timed := path.parent / "efficiency.json").is_file():
+        if (timed := evaluation.folder / "efficiency.json").is_file():
             draw_latency(results, json.loads(timed.read_text()), place / f"{name}-latency.png")
-            extra = f"<img src='{html.escape(name)}-latency.png' alt='fidelity against indexing time'>"
-        parts.append(section(results, name) + extra)
-        out.print(f"wrote {place / name}-retention.png and -storage.png", markup=False)
-    page = f"<!doctype html><meta charset=utf-8><title>AnchorFold results</title><style>{STYLE}</style>{''.join(parts)}"
-    (place / "report.html").write_text(page, "utf-8")
-    out.print(f"wrote {place / 'report.html'}", markup=False)
-
-
-def section(results: dict[str, Any], name: str) -> str:
-    """One evaluation as HTML."""
-    from anchorfold.evaluation.results import HEADS, cells
-
-    lines = []
-    for row in results["rows"]:
-        kind = ' class="ours"' if row["method"] == "anchorfold" else ""
-        lines.append(f"<tr{kind}>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells(row)) + "</tr>")
-    title = f"{results['corpus']} with {results['model']}"
-    about = f"{results['pages']:,} pages, {results['queries_asked']:,} queries"
-    return (
-        f"<h1>{html.escape(title)}</h1><p>{about}</p><table><tr>{''.join(f'<th>{h}</th>' for h in HEADS)}</tr>"
-        f"{''.join(lines)}</table><p><img src='{html.escape(name)}-retention.png' alt='what is kept at each ratio'>"
-        f"<img src='{html.escape(name)}-storage.png' alt='effectiveness against storage'></p>"
-    )
+            pictures[f"{name}-latency.png"] = "fidelity against indexing time"
+        made = tables(results)
+        pages += [as_html(t) for t in made]
+        pages += [f"<p><img src='{html.escape(p)}' alt='{html.escape(alt)}'>" for p, alt in pictures.items()]
+        notes += [as_markdown(t) for t in made] + [f"![{alt}]({p})" for p, alt in pictures.items()]
+        out.print(f"wrote {', '.join(pictures)}", markup=False)
+    head = f"<!doctype html><meta charset=utf-8><title>AnchorFold results</title><style>{STYLE}</style>"
+    (place / "report.html").write_text(head + "<h1>AnchorFold results</h1>" + "".join(pages), "utf-8")
+    (place / "report.md").write_text("\n\n".join(notes) + "\n", "utf-8")
+    out.print(f"wrote {place / 'report.html'} and report.md", markup=False)

@@ -29,7 +29,8 @@ def evaluate(
     found = measure(collected, corpus.queries, encoded, labels, lambda label: tell(f"{corpus.name}: scored {label}"))
     rows = summarise(found, methods, corpus, model.family)
     about = {
-        "corpus": corpus.name, "benchmark": corpus.benchmark, "model": model.name, "fingerprint": model.fingerprint,
+        "corpus": corpus.name, "benchmark": corpus.benchmark, "model": model.name,
+        "family": model.family, "fingerprint": model.fingerprint,
         "pages": len(collected.pages), "queries_asked": len(corpus.queries), "full_vectors": found[FULL].vectors,
     }  # fmt: skip
     save(folder / RESULTS_FILE, about, rows, found)
