@@ -106,6 +106,12 @@ def test_bench_times_each_method_in_a_process_of_its_own(corpus, checkpoints, tm
     assert all(0 <= f["compression"] < f["total"] <= f["p95"] * 4 for f in found)
 
 
+def test_bench_needs_nothing_but_the_package(tmp_path):
+    sizes = ("--pages", 2, "--warm-up", 1, "--passes", 1, "--to", tmp_path / "e.json")
+    run("bench", "efficiency", "--methods", "1d-pooling", *sizes)
+    assert [f["method"] for f in json.loads((tmp_path / "e.json").read_text())] == ["none@1", "1d-pooling@0.1"]
+
+
 @pytest.mark.parametrize(
     ("what", "lines", "paper"), [("variants", 5, "58.53"), ("windows", 9, "59.47"), ("depths", 7, "59.85")]
 )

@@ -61,6 +61,7 @@ def test_a_task_becomes_a_corpus_of_all_its_languages():
     pages = list(corpus.pages(0, 1))
     assert [(i, read_number(image)) for i, image in pages][:2] == [("test/p11", 11), ("test/p22", 22)]
     assert len(pages) == 6
+    assert corpus.ids() == [i for i, _ in pages]
     assert [i for i, _ in corpus.pages(4, 1)] == ["test/p55", "test/p66"]
     assert {q.kind for q in corpus.queries} == {"english", "french"}
     assert corpus.queries[0].relevant == {"test/p11": 1}

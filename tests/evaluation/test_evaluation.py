@@ -33,6 +33,7 @@ def folder(tmp_path):
 class TestCorpus:
     def test_pages_and_queries_without_what_is_excluded(self, folder):
         corpus = local_corpus(folder)
+        assert corpus.ids() == [identity for identity, _ in corpus.pages(0, 10_000)]
         assert [i for i, _ in corpus.pages(0, 40_000)] == ["a.pdf#1", "a.pdf#2", "b.pdf#0", "b.pdf#1"]
         assert [i for i, _ in corpus.pages(3, 40_000)] == ["b.pdf#1"]
         assert [q.id for q in corpus.queries] == ["q1", "q2"]

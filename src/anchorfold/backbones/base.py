@@ -185,7 +185,10 @@ class Retriever(ABC):
             )
 
     def _batch_states(self, images: list[Image.Image], signals: list[Signal]) -> Iterator[PageState]:
-        batch = self.prepare_pages(images)
+        return self.prepared_states(self.prepare_pages(images), signals)
+
+    def prepared_states(self, batch: PageBatch, signals: list[Signal]) -> Iterator[PageState]:
+        """As `page_states`, from inputs that are on the model's device already."""
         with AttentionTap(self.model, self.attention_layers, signals) as tap:
             tap.look_at(batch.visual, batch.attention_mask)
             hidden = self._hidden(batch.inputs)

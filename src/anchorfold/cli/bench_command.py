@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -23,7 +24,7 @@ def common() -> None:
 
 @bench.command("efficiency")
 def efficiency_command(
-    corpus: Annotated[Path, typer.Option("--corpus", help="A folder with pdfs/ and queries.jsonl.")],
+    corpus: Annotated[str | None, typer.Option("--corpus", help="A folder with pdfs/ and queries.jsonl, or a benchmark. Default: vidore-v2 as in the paper; the sample documents for nano.")] = None,  # noqa: E501
     model: Annotated[str, typer.Option(help="A model name or folder.")] = "nano",
     ratio: Annotated[float, typer.Option(help="The budget.")] = 0.1,
     methods: Annotated[str, typer.Option(help="Names with commas between, or all.")] = "all",
@@ -37,19 +38,27 @@ def efficiency_command(
     """Appendix E as written: 30 warm-up pages, three passes over 200 pages, a process a method.
 
     \b
-    Example
-      anchorfold bench efficiency --corpus ./my-corpus --model vidore/colpali-v1.3-hf
+    Examples
+      anchorfold bench efficiency --model vidore/colpali-v1.3-hf
+      anchorfold bench efficiency --corpus ./my-corpus
     """
     from anchorfold import paper
+    from anchorfold.demo.corpus import write_evaluation
+    from anchorfold.evaluation.benchmarks import find_corpora
     from anchorfold.evaluation.corpus import local_corpus
     from anchorfold.evaluation.efficiency import run_apart
     from anchorfold.evaluation.methods import TRAINING_FREE, choose_methods
+    from anchorfold.settings import DEFAULT_MODEL
 
-    local_corpus(corpus)
     names = TRAINING_FREE if methods == "all" else tuple(m.strip() for m in methods.split(",") if m.strip())
     options = {"device": device, "trust_remote_code": trust_remote_code}
     found = []
-    with err.status("timing") as status:
+    with err.status("preparing pages") as status, TemporaryDirectory() as folder:
+        if corpus is None and model == DEFAULT_MODEL:
+            corpus = str(write_evaluation(folder))
+        corpus = corpus or "vidore-v2"
+        if find_corpora(corpus) is None:
+            local_corpus(corpus)  # says what is wrong with it before a minute is spent
         for method in choose_methods(names, [ratio]):
             status.update(f"timing {method.label}")
             found.append(run_apart(model, corpus, method, (pages, warm_up, passes), options))

@@ -5,6 +5,7 @@ python -m anchorfold.demo.corpus FOLDER
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from datetime import UTC, datetime
@@ -35,6 +36,18 @@ def write_corpus(folder: str | Path) -> Path:
     for name, make in makers.items():
         make().output(str(folder / name))
     scans(folder / "scans.tiff")
+    return folder
+
+
+def write_evaluation(folder: str | Path) -> Path:
+    """The sample documents and their questions as a corpus for evaluation: `pdfs/` and `queries.jsonl`."""
+    folder = Path(folder)
+    write_corpus(folder / "pdfs")
+    lines = [
+        json.dumps({"id": f"q{i}", "text": question, "relevant": [[name, page - 1]]})
+        for i, (question, name, page) in enumerate(content.QUESTIONS)
+    ]
+    (folder / "queries.jsonl").write_text("\n".join(lines) + "\n")
     return folder
 
 

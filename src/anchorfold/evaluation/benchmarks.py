@@ -77,7 +77,10 @@ def task_corpus(task: Any, name: str, benchmark: str) -> Corpus:
                 yield f"{split}/{row['id']}", row["image"].convert("RGB")
             seen += len(corpus)
 
-    return Corpus(name, pages, tuple(queries), benchmark)
+    def ids() -> list[str]:
+        return [f"{split}/{page}" for split, corpus in corpora.items() for page in corpus["id"]]
+
+    return Corpus(name, pages, ids, tuple(queries), benchmark)
 
 
 def find_corpora(source: str) -> list[Corpus] | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from PIL import Image
@@ -27,13 +29,14 @@ class Query:
 
 @dataclass(frozen=True)
 class Corpus:
-    """`pages(skip, pixels)` yields (id, image) in a stable order, without the first `skip` pages.
+    """`pages(skip, pixels)` yields (id, image) in a stable order, without the first `skip` pages; `ids()` no images.
 
     `benchmark` is the paper's name of what it belongs to, if anything.
     """
 
     name: str
     pages: Callable[[int, int], Iterator[tuple[str, Image.Image]]]
+    ids: Callable[[], list[str]]
     queries: tuple[Query, ...]
     benchmark: str | None = None
 
@@ -53,19 +56,21 @@ def local_corpus(folder: str | Path, documents: Sequence[str] | None = None) -> 
         files = [p for p in files if p.name in documents or p.stem in documents]
     names = {p.name for p in files}
 
-    def pages(skip: int, pixels: int) -> Iterator[tuple[str, Image.Image]]:
-        seen = 0
+    def opened(pixels: int) -> Iterator[tuple[str, Callable[[], Image.Image]]]:
         for path in files:
             try:
-                with open_pages(path, pixels) as opened:
-                    for number in range(len(opened)):
-                        if number in excluded.get(path.name, ()):
-                            continue
-                        seen += 1
-                        if seen > skip:
-                            yield page_id(path.name, number), opened.image(number)
+                with open_pages(path, pixels) as pages:
+                    for number in range(len(pages)):
+                        if number not in excluded.get(path.name, ()):
+                            yield page_id(path.name, number), partial(pages.image, number)
             except UnreadableDocumentError as problem:
                 raise AnchorFoldError(f"{path} cannot be read: {problem}.") from problem
+
+    def pages(skip: int, pixels: int) -> Iterator[tuple[str, Image.Image]]:
+        return ((identity, render()) for identity, render in islice(opened(pixels), skip, None))
+
+    def ids() -> list[str]:
+        return [identity for identity, _ in opened(1)]
 
     queries = []
     for number, line in enumerate((folder / QUERIES_FILE).read_text("utf-8").splitlines(), 1):
@@ -80,7 +85,7 @@ def local_corpus(folder: str | Path, documents: Sequence[str] | None = None) -> 
             queries.append(found)
     if not queries:
         raise AnchorFoldError(f"{folder / QUERIES_FILE} holds no query with a page that answers it.")
-    return Corpus(folder.resolve().name, pages, tuple(queries))
+    return Corpus(folder.resolve().name, pages, ids, tuple(queries))
 
 
 def page_id(file: str, number: int) -> str:

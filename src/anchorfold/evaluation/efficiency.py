@@ -1,7 +1,9 @@
 """Appendix E's latency protocol: what a method adds to indexing a page.
 
 Thirty pages warm up, then three passes over a fixed sample of 200 pages (seed 42), each method in a process of its own.
-Compression is timed apart from the whole; CUDA is synchronised around both. Pages are rendered before the clock runs.
+Inputs are prepared and on the device before the clock runs. Compression is timed apart from the whole, from the moment
+that the backbone's outputs are there; what the attention tap does inside the layers is part of the whole. CUDA is
+synchronised around both.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +24,8 @@ from PIL import Image
 
 from anchorfold.backbones.base import Retriever
 from anchorfold.compressors import DocPruner
-from anchorfold.evaluation.corpus import local_corpus
+from anchorfold.evaluation.benchmarks import find_corpora
+from anchorfold.evaluation.corpus import Corpus, local_corpus
 from anchorfold.evaluation.methods import Method
 
 WARM_UP, SAMPLE, PASSES, SEED = 30, 200, 3, 42
@@ -42,12 +44,19 @@ class Latency:
     megabytes: float
 
 
-def sample_pages(folder: Path, pixels: int, count: int = SAMPLE) -> list[Image.Image]:
-    """The manifest: a fixed choice of the corpus's pages, in the corpus's order."""
-    corpus = local_corpus(folder)
-    names = [identity for identity, _ in corpus.pages(0, 10_000)]
-    chosen = set(random.Random(SEED).sample(names, min(count, len(names))))
-    return [image for identity, image in corpus.pages(0, pixels) if identity in chosen]
+def sample_pages(corpora: Sequence[Corpus], pixels: int, count: int = SAMPLE) -> list[Image.Image]:
+    """The manifest: a fixed choice of as many pages from each data set, in its own order."""
+    found = []
+    for corpus, share in zip(corpora, even_shares(count, len(corpora)), strict=True):
+        ids = corpus.ids()
+        chosen = set(random.Random(SEED).sample(ids, min(share, len(ids))))
+        found += [image for identity, image in corpus.pages(0, pixels) if identity in chosen]
+    return found
+
+
+def even_shares(count: int, parts: int) -> list[int]:
+    """`count` as `parts` numbers that differ by at most one."""
+    return [count // parts + (i < count % parts) for i in range(parts)]
 
 
 def synchronise(device: torch.device) -> None:
@@ -62,15 +71,15 @@ def time_method(model: Retriever, method: Method, images: Sequence[Image.Image],
     if isinstance(each, DocPruner):
         model.calibrate(each, images[:128])
     signals = list(each.signals(model.settings))
+    batches = [model.prepare_pages([image]) for image in images]
     totals: list[list[float]] = []
     folds: list[list[float]] = []
     for number in range(passes + 1):
-        pages = images[:warm_up] if number == 0 else images
         total, fold = [], []
-        for image in pages:
+        for batch in batches[:warm_up] if number == 0 else batches:
             synchronise(model.device)
             began = time.perf_counter()
-            (state,) = model.page_states([image], signals)
+            (state,) = model.prepared_states(batch, signals)
             synchronise(model.device)
             encoded = time.perf_counter()
             model.compress(state, each)
@@ -94,13 +103,9 @@ def time_method(model: Retriever, method: Method, images: Sequence[Image.Image],
     )  # fmt: skip
 
 
-def run_apart(
-    model: str, corpus: Path, method: Method, sizes: tuple[int, int, int], options: dict[str, Any]
-) -> Latency:
+def run_apart(model: str, corpus: str, method: Method, sizes: tuple[int, int, int], options: dict[str, Any]) -> Latency:
     """The same in a process of its own."""
-    job = json.dumps(
-        {"model": model, "corpus": str(corpus), "method": asdict(method), "sizes": sizes, "options": options}
-    )
+    job = json.dumps({"model": model, "corpus": corpus, "method": asdict(method), "sizes": sizes, "options": options})
     done = subprocess.run(
         [sys.executable, "-m", "anchorfold.evaluation.efficiency", job], capture_output=True, text=True, check=False
     )
@@ -116,7 +121,8 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     model = load(job["model"], **job["options"])
     sample, warm_up, passes = job["sizes"]
-    images = sample_pages(Path(job["corpus"]), model.page_pixels, sample)
+    corpora = find_corpora(job["corpus"]) or [local_corpus(job["corpus"])]
+    images = [image.convert("RGB") for image in sample_pages(corpora, model.page_pixels, sample)]
     print(json.dumps(asdict(time_method(model, Method(**job["method"]), images, warm_up, passes))))
 
 
