@@ -50,15 +50,23 @@ class TestCorpus:
 
 
 def test_methods_and_labels():
-    chosen = choose_methods(["anchorfold", "docpruner"], [0.2, 0.05], [128])
+    chosen = choose_methods("anchorfold, docpruner", [0.2, 0.05], [128])
     labels = ["none@1", "anchorfold@0.2", "anchorfold@0.05", "anchorfold@cap128", "docpruner@0.2", "docpruner@0.05"]
     assert [m.label for m in chosen] == labels
     assert all(Method(v, ratio=0.2).make() for v in VARIANTS)
     with pytest.raises(AnchorFoldError, match="zip"):
-        choose_methods(["zip"], [0.2])
+        choose_methods("zip", [0.2])
 
 
-METHODS = choose_methods(["anchorfold", "sap", "docpruner", "1d-pooling", "random-anchors"], [0.5, 0.25], [3])
+def test_a_method_may_have_a_budget_of_its_own():
+    chosen = choose_methods("all,1d-pooling@cap1,anchorfold@0.2,none", [0.2])
+    names = ["none", "anchorfold", "semantic-clustering", "sap", "docpruner", "1d-pooling"]
+    assert [m.label for m in chosen] == ["none@1", *(f"{n}@0.2" for n in names[1:]), "1d-pooling@cap1"]
+    with pytest.raises(AnchorFoldError, match="sap@small has no budget"):
+        choose_methods("sap@small", [0.2])
+
+
+METHODS = choose_methods("anchorfold,sap,docpruner,1d-pooling,random-anchors", [0.5, 0.25], [3])
 
 
 class TestCollecting:

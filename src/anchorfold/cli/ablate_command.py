@@ -10,7 +10,9 @@ import typer
 
 from anchorfold.cli.app import app, err, out, quiet_libraries
 from anchorfold.cli.look import table
+from anchorfold.cli.options import Device, Model, TrustRemoteCode
 from anchorfold.errors import AnchorFoldError
+from anchorfold.settings import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from anchorfold.backbones import Retriever
@@ -33,12 +35,12 @@ class What(StrEnum):
 def ablate_command(
     what: Annotated[What, typer.Argument(help="variants (table 1), windows (nine) or depths.")],
     corpus: Annotated[Path, typer.Argument(help="A folder with pdfs/ and queries.jsonl.", show_default=False)],
-    model: Annotated[str, typer.Option(help="A model name or folder.")] = "nano",
+    model: Model = DEFAULT_MODEL,
     ratio: Annotated[float, typer.Option(help="The budget.")] = 0.2,
     pairs: Annotated[int, typer.Option(help="depths: pairs of the corpus to find each depth's own window with.")] = 100,
     to: Annotated[Path | None, typer.Option("--to", help="Where vectors and results go.")] = None,
-    device: Annotated[str | None, typer.Option(help="cuda, mps or cpu.")] = None,
-    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")] = False,  # noqa: E501
+    device: Device = None,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:  # fmt: skip
     """Change one choice of the method at a time: its parts, its layer window, or its depth.
 

@@ -12,6 +12,8 @@ import typer
 
 from anchorfold.cli.app import app, err, out
 from anchorfold.cli.look import table
+from anchorfold.cli.options import Device, Methods, Model, TrustRemoteCode
+from anchorfold.settings import DEFAULT_MODEL
 
 bench = typer.Typer(help="Measure what compression costs.", no_args_is_help=True)
 app.add_typer(bench, name="bench", rich_help_panel="Science")
@@ -25,15 +27,15 @@ def common() -> None:
 @bench.command("efficiency")
 def efficiency_command(
     corpus: Annotated[str | None, typer.Option("--corpus", help="A folder with pdfs/ and queries.jsonl, or a benchmark. Default: vidore-v2 as in the paper; the sample documents for nano.")] = None,  # noqa: E501
-    model: Annotated[str, typer.Option(help="A model name or folder.")] = "nano",
+    model: Model = DEFAULT_MODEL,
     ratio: Annotated[float, typer.Option(help="The budget.")] = 0.1,
-    methods: Annotated[str, typer.Option(help="Names with commas between, or all.")] = "all",
+    methods: Methods = "all",
     pages: Annotated[int, typer.Option(help="Pages of the fixed sample.", min=1)] = 200,
     warm_up: Annotated[int, typer.Option(help="Pages before the clock runs.", min=0)] = 30,
     passes: Annotated[int, typer.Option(help="Passes over the sample.", min=1)] = 3,
     to: Annotated[Path | None, typer.Option("--to", help="Write the figures as JSON too.")] = None,
-    device: Annotated[str | None, typer.Option(help="cuda, mps or cpu.")] = None,
-    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")] = False,  # noqa: E501
+    device: Device = None,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:  # fmt: skip
     """Appendix E as written: 30 warm-up pages, three passes over 200 pages, a process a method.
 
@@ -47,10 +49,9 @@ def efficiency_command(
     from anchorfold.evaluation.benchmarks import find_corpora
     from anchorfold.evaluation.corpus import local_corpus
     from anchorfold.evaluation.efficiency import run_apart
-    from anchorfold.evaluation.methods import TRAINING_FREE, choose_methods
+    from anchorfold.evaluation.methods import choose_methods
     from anchorfold.settings import DEFAULT_MODEL
 
-    names = TRAINING_FREE if methods == "all" else tuple(m.strip() for m in methods.split(",") if m.strip())
     options = {"device": device, "trust_remote_code": trust_remote_code}
     found = []
     with err.status("preparing pages") as status, TemporaryDirectory() as folder:
@@ -59,7 +60,7 @@ def efficiency_command(
         corpus = corpus or "vidore-v2"
         if find_corpora(corpus) is None:
             local_corpus(corpus)  # says what is wrong with it before a minute is spent
-        for method in choose_methods(names, [ratio]):
+        for method in choose_methods(methods, [ratio]):
             status.update(f"timing {method.label}")
             found.append(run_apart(model, corpus, method, (pages, warm_up, passes), options))
     full = found[0].total

@@ -10,6 +10,7 @@ import typer
 
 from anchorfold.cli.app import app, err, out, quiet_libraries
 from anchorfold.cli.look import table
+from anchorfold.cli.options import Bidirectional, Device, TrustRemoteCode, numbers
 
 if TYPE_CHECKING:
     from anchorfold.calibrate import Calibration
@@ -26,9 +27,9 @@ def calibrate_command(
     ratios: Annotated[str, typer.Option(help="Ratios to compare at.")] = "0.2,0.1,0.05",
     to: Annotated[Path | None, typer.Option("--to", help="The settings file. Default: into a model folder, else ./anchorfold.json.")] = None,  # noqa: E501
     figure: Annotated[Path | None, typer.Option(help="Draw the paper's two panels into this file.")] = None,
-    device: Annotated[str | None, typer.Option(help="cuda, mps or cpu.")] = None,
-    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")] = False,  # noqa: E501
-    bidirectional: Annotated[bool | None, typer.Option("--bidirectional/--causal", help="ColQwen2.5: without or with its causal mask.")] = None,  # noqa: E501
+    device: Device = None,
+    trust_remote_code: TrustRemoteCode = False,
+    bidirectional: Bidirectional = None,
 ) -> None:  # fmt: skip
     """Find a backbone's layer window and depth from unlabelled pairs, as the paper's appendix D does.
 
@@ -42,7 +43,6 @@ def calibrate_command(
     """
     from anchorfold.backbones import load
     from anchorfold.calibrate import calibrate
-    from anchorfold.cli.eval_command import numbers
     from anchorfold.evaluation.pairs import find_pairs
     from anchorfold.settings import CALIBRATION_FILE, write_settings
 

@@ -9,6 +9,8 @@ import typer
 
 from anchorfold.cli.app import app, err, out, quiet_libraries
 from anchorfold.cli.look import table
+from anchorfold.cli.options import Bidirectional, Device, Methods, Model, TrustRemoteCode, numbers
+from anchorfold.settings import DEFAULT_MODEL
 
 DEFAULT_RATIOS = "0.5,0.2,0.1,0.05"
 
@@ -16,15 +18,15 @@ DEFAULT_RATIOS = "0.5,0.2,0.1,0.05"
 @app.command("eval", rich_help_panel="Science")
 def eval_command(
     corpus: Annotated[str, typer.Argument(help="vidore-v1, vidore-v2, real-mm-rag, or a folder with pdfs/ and queries.jsonl.", show_default=False)],  # noqa: E501
-    model: Annotated[str, typer.Option(help="A model name or folder.")] = "nano",
-    methods: Annotated[str, typer.Option(help="Names with commas between, or all.")] = "all",
+    model: Model = DEFAULT_MODEL,
+    methods: Methods = "all",
     ratios: Annotated[str, typer.Option(help="Ratios with commas between.")] = DEFAULT_RATIOS,
     caps: Annotated[str, typer.Option(help="Fixed numbers of vectors a page, such as 128.")] = "",
     documents: Annotated[list[str] | None, typer.Option("--document", help="Only these files of a folder.")] = None,
     to: Annotated[Path | None, typer.Option("--to", help="Where vectors and results go. Default: results/CORPUS-MODEL.")] = None,  # noqa: E501
-    device: Annotated[str | None, typer.Option(help="cuda, mps or cpu.")] = None,
-    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")] = False,  # noqa: E501
-    bidirectional: Annotated[bool | None, typer.Option("--bidirectional/--causal", help="ColQwen2.5: without or with its causal mask.")] = None,  # noqa: E501
+    device: Device = None,
+    trust_remote_code: TrustRemoteCode = False,
+    bidirectional: Bidirectional = None,
 ) -> None:  # fmt: skip
     """Measure every method at every ratio: NDCG@5, what is kept of it and of the score; the paper's figures beside.
 
@@ -40,14 +42,13 @@ def eval_command(
     from anchorfold.backbones import load
     from anchorfold.evaluation.benchmarks import find_corpora
     from anchorfold.evaluation.corpus import local_corpus
-    from anchorfold.evaluation.methods import TRAINING_FREE, choose_methods
+    from anchorfold.evaluation.methods import choose_methods
     from anchorfold.evaluation.results import RESULTS_FILE, macro_average
     from anchorfold.evaluation.run import evaluate, results_folder
 
     quiet_libraries()
     corpora = find_corpora(corpus) or [local_corpus(corpus, documents)]
-    names = TRAINING_FREE if methods == "all" else tuple(m.strip() for m in methods.split(",") if m.strip())
-    chosen = choose_methods(names, numbers(ratios, float), numbers(caps, int))
+    chosen = choose_methods(methods, numbers(ratios, float), numbers(caps, int))
     retriever = load(model, device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional)
     base = to or results_folder(Path(corpus).name, retriever)
     sets = []
@@ -60,16 +61,6 @@ def eval_command(
         sets.append(rows)
     if len(sets) > 1:
         show(macro_average(sets, corpus, retriever.family), f"{corpus}: macro-average over {len(sets)} data sets")
-
-
-def numbers(text: str, kind: type) -> list[Any]:
-    """Numbers with commas between."""
-    from anchorfold.errors import AnchorFoldError
-
-    try:
-        return [kind(part) for part in text.split(",") if part.strip()]
-    except ValueError as error:
-        raise AnchorFoldError(f"{text!r} should be numbers with commas between.") from error
 
 
 def show(rows: Any, title: str) -> None:

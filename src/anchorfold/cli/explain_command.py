@@ -9,6 +9,7 @@ import typer
 
 from anchorfold.cli.app import app, note, out, quiet_libraries
 from anchorfold.cli.look import table
+from anchorfold.cli.options import Device, TrustRemoteCode
 from anchorfold.errors import AnchorFoldError
 
 
@@ -19,8 +20,8 @@ def explain_command(
     page: Annotated[str, typer.Option("--page", help="document:page, as report.pdf:12. Default: the best page.")] = "",
     to: Annotated[Path, typer.Option("--to", help="The picture: a PNG or JPEG file.")] = Path("why.png"),
     compare: Annotated[str, typer.Option(help="The case study: methods with commas between, at three ratios.")] = "",
-    device: Annotated[str | None, typer.Option(help="cuda, mps or cpu.")] = None,
-    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")] = False,  # noqa: E501
+    device: Device = None,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:  # fmt: skip
     """Draw why a page matches: which patches answered which word, also on a compressed page.
 

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
 from anchorfold.cli.look import plain, size, table
+from anchorfold.cli.options import Bidirectional, Device, TrustRemoteCode
 from anchorfold.documents.files import KINDS, find_documents
 from anchorfold.errors import AnchorFoldError
 
@@ -38,10 +39,10 @@ def index_command(
     thumbnails: Annotated[bool, typer.Option(help="Keep a small picture of each page.")] = True,
     prune: Annotated[bool, typer.Option("--prune", help="Drop documents that are gone from these folders.")] = False,
     wait: Annotated[bool, typer.Option(help="Wait if another process is writing to the index.")] = True,
-    device: Annotated[str | None, typer.Option(help="cuda, mps or cpu.")] = None,
+    device: Device = None,
     batch: Annotated[int | None, typer.Option(help="Pages a forward pass.")] = None,
-    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")] = False,  # noqa: E501
-    bidirectional: Annotated[bool | None, typer.Option("--bidirectional/--causal", help="ColQwen2.5: without or with its causal mask.")] = None,  # noqa: E501
+    trust_remote_code: TrustRemoteCode = False,
+    bidirectional: Bidirectional = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:  # fmt: skip
     """Make an index of documents, or bring it up to date: only what changed is read again.

@@ -11,6 +11,7 @@ import typer
 
 from anchorfold.cli.app import app, err
 from anchorfold.cli.look import table
+from anchorfold.cli.options import Device, TrustRemoteCode
 from anchorfold.errors import AnchorFoldError
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ def search_command(
     document: Annotated[list[str] | None, typer.Option("--document", "-d", help="Only these: names, folders or patterns such as '*.pdf'.")] = None,  # noqa: E501
     exact: Annotated[bool, typer.Option("--exact", help="Scan all vectors in float, however many.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per query and line.")] = False,
-    device: Annotated[str | None, typer.Option(help="cuda, mps or cpu.")] = None,
-    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")] = False,  # noqa: E501
+    device: Device = None,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:  # fmt: skip
     """Find the pages that answer a query.
 

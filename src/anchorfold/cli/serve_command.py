@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from anchorfold.cli.app import app, out, quiet_libraries
+from anchorfold.cli.options import Device, TrustRemoteCode
 from anchorfold.errors import AnchorFoldError
 
 
@@ -19,8 +20,8 @@ def serve_command(
     host: Annotated[str, typer.Option(help="An address other than this machine's own asks visitors for a token.")] = "127.0.0.1",  # noqa: E501
     port: Annotated[int, typer.Option(help="0 takes a free one.", min=0, max=65535)] = 8765,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
-    device: Annotated[str | None, typer.Option(help="cuda, mps or cpu.")] = None,
-    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")] = False,  # noqa: E501
+    device: Device = None,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:  # fmt: skip
     """Open a search page on localhost: results as thumbnails, and the evidence lit on each page.
 

@@ -60,16 +60,33 @@ def relative_windows(layers: int, share: float = 0.2, count: int = 9) -> list[tu
     return found
 
 
-def choose_methods(names: Sequence[str], ratios: Sequence[float], caps: Sequence[int] = ()) -> list[Method]:
-    """Every method under every budget, the full index first."""
+def choose_methods(names: str, ratios: Sequence[float], caps: Sequence[int] = ()) -> list[Method]:
+    """Every method under every budget, the full index first.
+
+    Args:
+        names: with commas between; `all` stands for the paper's methods, `name@0.1` and `name@cap128` for one budget.
+        ratios, caps: the budgets of names without one.
+    """
     known = {*compressor_names(), *VARIANTS}
-    for name in names:
+    parts = [part.strip() for part in names.split(",") if part.strip()]
+    chosen = {FULL: Method(FullIndex.name, 1.0)}
+    for text in (t for part in parts for t in (TRAINING_FREE if part == "all" else (part,))):
+        name, _, budget = text.partition("@")
         if name not in known:
             raise AnchorFoldError(f"there is no method {name!r}: choose among {', '.join(sorted(known))}.")
-    chosen = [Method(FullIndex.name, 1.0)]
-    for name in names:
         if name == FullIndex.name:
             continue
-        chosen += [Method(name, ratio=r) for r in ratios]
-        chosen += [Method(name, cap=c) for c in caps if name != DocPruner.name]
-    return chosen
+        made = [Method(name, ratio=r) for r in ratios]
+        made += [Method(name, cap=c) for c in caps if name != DocPruner.name]
+        for method in [_with_budget(name, budget)] if budget else made:
+            chosen.setdefault(method.label, method)
+    return list(chosen.values())
+
+
+def _with_budget(name: str, budget: str) -> Method:
+    try:
+        if budget.startswith("cap"):
+            return Method(name, cap=int(budget.removeprefix("cap")))
+        return Method(name, ratio=float(budget))
+    except ValueError as error:
+        raise AnchorFoldError(f"{name}@{budget} has no budget: write {name}@0.1 or {name}@cap128.") from error

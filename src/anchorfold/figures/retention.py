@@ -55,6 +55,11 @@ def draw_retention(results: dict[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
+def mean_vector(results: dict[str, Any]) -> dict[str, Any] | None:
+    """The single-vector index, if it was measured: all vectors of a page pooled into one."""
+    return next((r for r in results["rows"] if r["cap"] == 1 and r["method"] == "1d-pooling"), None)
+
+
 def storage_title(results: dict[str, Any]) -> str:
     """What the picture shows: the smallest index of AnchorFold against one mean vector, or against the full index."""
     ours = by_method(results["rows"]).get("anchorfold")
@@ -62,7 +67,7 @@ def storage_title(results: dict[str, Any]) -> str:
         return f"{results['corpus']}: NDCG@5 against storage"
     small = ours[-1]
     title = f"{results['corpus']}: AnchorFold at {small['times_smaller']:.0f}x keeps {small['kept']:.0f} % of NDCG@5"
-    mean = next((r for r in results["rows"] if r["cap"] == 1 and r["method"] == "1d-pooling"), None)
+    mean = mean_vector(results)
     return title if mean is None else f"{title},\na single mean vector {mean['kept']:.0f} %"
 
 
@@ -78,11 +83,8 @@ def draw_storage(results: dict[str, Any], path: Path) -> None:
         xs = [vectors / r["times_smaller"] for r in rows]
         panel.plot(xs, [r["ndcg"] for r in rows], color=COLOURS.get(method, "#333333"), marker=MARKERS.get(method, "o"),
                    lw=2.4 if method == "anchorfold" else 1.3, label=NAMES.get(method, method))  # fmt: skip
-    for row in results["rows"]:
-        if row["cap"] == 1:
-            panel.plot(
-                1, row["ndcg"], "k*", ms=12, label="one mean vector a page" if row["method"] == "1d-pooling" else None
-            )
+    if (mean := mean_vector(results)) is not None:
+        panel.plot(1, mean["ndcg"], "k*", ms=12, label="one mean vector a page")
     panel.set_xscale("log")
     panel.set(xlabel="storage, in vectors a page (1 = a single-vector index)", ylabel="NDCG@5",
               title=storage_title(results))  # fmt: skip

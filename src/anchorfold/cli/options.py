@@ -1,0 +1,28 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from anchorfold.errors import AnchorFoldError
+
+Model = Annotated[str, typer.Option(help="A model name or folder.")]
+Device = Annotated[str | None, typer.Option(help="cuda, mps or cpu.")]
+TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")]
+Bidirectional = Annotated[
+    bool | None, typer.Option("--bidirectional/--causal", help="ColQwen2.5: without or with its causal mask.")
+]
+Methods = Annotated[
+    str,
+    typer.Option(help="Names with commas between, or all; NAME@0.1 or NAME@cap128 for a budget of its own."),
+]
+
+
+def numbers(text: str, kind: type) -> list[Any]:
+    """Numbers with commas between."""
+    try:
+        return [kind(part) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise AnchorFoldError(f"{text!r} should be numbers with commas between.") from error
