@@ -12,10 +12,12 @@ from training.nano import (
     checkpoint,
     corpus,
     crops,
+    evaluate,
     export,
     labels,
     losses,
     matching,
+    pictures,
     reading,
     synth,
     tables,
@@ -169,3 +171,11 @@ def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
     page, *_ = (data / "pages" / "train").glob("*.npz")
     (encoded,) = model.encode_pages([corpus.load_page(page)[0]], anchorfold.AnchorFold(ratio=0.1))
     assert torch.isfinite(anchorfold.maxsim(model.encode_queries(["net revenue"]), [encoded])).all()
+
+    found = evaluate.read_page(model, *corpus.load_page(page), random.Random(1))
+    assert found
+    assert all(0 < r.share <= 1 for r in found)
+    pictures.draw_curves(data, ["reading", "words"], tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 5_000
+    tinted = np.asarray(pictures.colour_page(corpus.load_page(page)[0], found, 48, 24)).astype(int)
+    assert (abs(tinted[..., 0] - tinted[..., 2]) > 20).any()  # grey paper, coloured patches

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -44,31 +45,45 @@ def labelled_images(
         yield "unseen documents", image, symbols, boxes
 
 
+@dataclass(frozen=True)
+class Read:
+    """A labelled patch: its number, the share that its largest word has of it, and whether that word came first."""
+
+    patch: int
+    share: float
+    right: bool
+
+
 @torch.no_grad()
+def read_page(model: Nano, image: Image.Image, symbols: str, found: np.ndarray, rng: random.Random) -> list[Read]:
+    """Ask every labelled patch of a page for its word among 5,000: those of the page and others."""
+    width, height = model.processor.target_size(*image.size)
+    boxes = found * np.array([width / image.width, height / image.height] * 2, np.float32)
+    words = group_words(symbols, boxes)
+    pairs, shares = patch_words(words, height // 16, width // 32)
+    if not len(pairs):
+        return []
+    (state,) = model.page_states([image])
+    texts = list(dict.fromkeys(words.texts))
+    extra = [w for w in rng.sample(model.words.words, CANDIDATES) if w not in set(texts)]
+    candidates = texts + extra[: max(0, CANDIDATES - len(texts))]
+    vectors = model.model.embed_words(*model.words.lookup(candidates)).float()
+    answers = (state.embeddings @ vectors.T).argmax(1)
+    number = {w: i for i, w in enumerate(candidates)}
+    best: dict[int, tuple[float, int]] = {}
+    for (patch, word), share in zip(pairs.tolist(), shares.tolist(), strict=True):
+        best[patch] = max(best.get(patch, (0.0, -1)), (share, number[words.texts[word]]))
+    return [Read(patch, share, bool(answers[patch] == word)) for patch, (share, word) in best.items()]
+
+
 def read_words(model: Nano, data: Path, fonts: Path, count: int, seed: int = 5) -> dict[str, float]:
-    """Share of labelled patches whose largest word comes first among 5,000; and of those with one word, mostly."""
+    """Share of labelled patches whose largest word comes first; and of those that show one word, mostly."""
     rng = random.Random(seed)
-    right: dict[str, list[float]] = {}
-    for kind, image, symbols, found in labelled_images(data, fonts, count, seed):
-        width, height = model.processor.target_size(*image.size)
-        boxes = found * np.array([width / image.width, height / image.height] * 2, np.float32)
-        words = group_words(symbols, boxes)
-        pairs, shares = patch_words(words, height // 16, width // 32)
-        if not len(pairs):
-            continue
-        (state,) = model.page_states([image])
-        texts = list(dict.fromkeys(words.texts))
-        extra = [w for w in rng.sample(model.words.words, CANDIDATES) if w not in set(texts)]
-        candidates = texts + extra[: max(0, CANDIDATES - len(texts))]
-        vectors = model.model.embed_words(*model.words.lookup(candidates)).float()
-        answers = (state.embeddings @ vectors.T).argmax(1)
-        number = {w: i for i, w in enumerate(candidates)}
-        best: dict[int, tuple[float, int]] = {}
-        for (patch, word), share in zip(pairs.tolist(), shares.tolist(), strict=True):
-            best[patch] = max(best.get(patch, (0.0, -1)), (share, number[words.texts[word]]))
-        right.setdefault(kind, []).extend(float(answers[p] == w) for p, (_, w) in best.items())
-        clear = [float(answers[p] == w) for p, (share, w) in best.items() if share >= CLEAR]
-        right.setdefault(f"{kind}, patches of one word", []).extend(clear)
+    right: dict[str, list[bool]] = {}
+    for kind, image, symbols, boxes in labelled_images(data, fonts, count, seed):
+        found = read_page(model, image, symbols, boxes, rng)
+        right.setdefault(kind, []).extend(r.right for r in found)
+        right.setdefault(f"{kind}, patches of one word", []).extend(r.right for r in found if r.share >= CLEAR)
     return {kind: float(np.mean(r)) for kind, r in right.items()}
 
 

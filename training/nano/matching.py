@@ -53,7 +53,7 @@ class Stage:
 
 STAGES = {
     "words": Stage(384, 640, 4, 0.9, 2e-3, True, 0.0, 0.0, 0.05, BLANK_KEPT),
-    "pages": Stage(1024, 768, 2, 0.7, 6e-4, False, 0.5, 1.5, 0.5, 0.4),
+    "pages": Stage(1024, 768, 2, 0.7, 6e-4, False, 0.5, 1.5, 1.0, 0.4),
 }
 
 
