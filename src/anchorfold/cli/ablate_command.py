@@ -10,7 +10,7 @@ import typer
 
 from anchorfold.cli.app import app, err, out, quiet_libraries
 from anchorfold.cli.look import table
-from anchorfold.cli.options import Device, Model, TrustRemoteCode
+from anchorfold.cli.options import Device, Documents, Model, TrustRemoteCode
 from anchorfold.errors import AnchorFoldError
 from anchorfold.settings import DEFAULT_MODEL
 
@@ -38,6 +38,7 @@ def ablate_command(
     model: Model = DEFAULT_MODEL,
     ratio: Annotated[float, typer.Option(help="The budget.")] = 0.2,
     pairs: Annotated[int, typer.Option(help="depths: pairs of the corpus to find each depth's own window with.")] = 100,
+    documents: Documents = None,
     to: Annotated[Path | None, typer.Option("--to", help="Where vectors and results go.")] = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
@@ -56,7 +57,7 @@ def ablate_command(
     from anchorfold.evaluation.run import evaluate, results_folder
 
     quiet_libraries()
-    found = local_corpus(corpus)
+    found = local_corpus(corpus, documents)
     retriever = load(model, device=device, trust_remote_code=trust_remote_code)
     folder = to or results_folder(f"{what}-{found.name}", retriever)
     with err.status("preparing") as status:

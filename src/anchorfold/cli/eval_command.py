@@ -9,7 +9,7 @@ import typer
 
 from anchorfold.cli.app import app, err, out, quiet_libraries
 from anchorfold.cli.look import table
-from anchorfold.cli.options import Bidirectional, Device, Methods, Model, TrustRemoteCode, numbers
+from anchorfold.cli.options import Bidirectional, Device, Documents, Methods, Model, TrustRemoteCode, numbers
 from anchorfold.settings import DEFAULT_MODEL
 
 DEFAULT_RATIOS = "0.5,0.2,0.1,0.05"
@@ -22,7 +22,7 @@ def eval_command(
     methods: Methods = "all",
     ratios: Annotated[str, typer.Option(help="Ratios with commas between.")] = DEFAULT_RATIOS,
     caps: Annotated[str, typer.Option(help="Fixed numbers of vectors a page, such as 128.")] = "",
-    documents: Annotated[list[str] | None, typer.Option("--document", help="Only these files of a folder.")] = None,
+    documents: Documents = None,
     to: Annotated[Path | None, typer.Option("--to", help="Where vectors and results go. Default: results/CORPUS-MODEL.")] = None,  # noqa: E501
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,

@@ -19,6 +19,8 @@ Methods = Annotated[
     typer.Option(help="Names with commas between, or all; NAME@0.1 or NAME@cap128 for a budget of its own."),
 ]
 
+Documents = Annotated[list[str] | None, typer.Option("--document", help="Only these files of a folder.")]
+
 
 def numbers(text: str, kind: type) -> list[Any]:
     """Numbers with commas between."""
