@@ -13,6 +13,7 @@ from training.nano import (
     corpus,
     crops,
     evaluate,
+    examples,
     export,
     labels,
     losses,
@@ -142,9 +143,9 @@ def test_anchors_are_wanted_for_what_they_add():
 def test_rare_and_large_words_are_asked_for():
     boxes = np.array([[0, 0, 32, 16], [32, 0, 64, 16], [64, 0, 96, 32], [0, 32, 9, 48]], np.float32)
     none = torch.zeros(0)
-    example = matching.Example(none, none, ["the", "revenue", "revenue", "x"], none, none,
-                               torch.from_numpy(matching.word_sizes(boxes)), none)  # fmt: skip
-    assert matching.word_values(example, {"the": 0.1, "revenue": 0.8}) == pytest.approx({"the": 0.1, "revenue": 3.2})
+    example = examples.Example(none, none, ["the", "revenue", "revenue", "x"], none, none,
+                               torch.from_numpy(examples.word_sizes(boxes)), none)  # fmt: skip
+    assert examples.word_values(example, {"the": 0.1, "revenue": 0.8}) == pytest.approx({"the": 0.1, "revenue": 3.2})
 
 
 def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):

@@ -23,13 +23,11 @@ from transformers.masking_utils import sdpa_mask
 
 from anchorfold.nano.config import NanoConfig
 from anchorfold.nano.model import NanoModel, patch_positions
-from anchorfold.nano.query import UNKNOWN_WEIGHT, WordIndex
+from anchorfold.nano.query import WordIndex
 from training.nano import checkpoint, losses
-from training.nano.crops import Pieces, to_tensor
-from training.nano.labels import character_map, group_words, patch_words
+from training.nano.examples import Example, WordPieces, word_values
 from training.nano.reading import name_loss
 
-BLANK_KEPT = 0.25  # share of blank patches that training keeps: they teach little and cost much
 EXTRA_WORDS = 3000
 FOCUS_LAYERS = (3, 4)  # a fifth of the depth past the middle, as in the paper's backbones: told where to gather
 FOCUS_STEPS = (2, 6)
@@ -52,69 +50,9 @@ class Stage:
 
 
 STAGES = {
-    "words": Stage(384, 640, 4, 0.9, 2e-3, True, 0.0, 0.0, 0.05, BLANK_KEPT),
+    "words": Stage(384, 640, 4, 0.9, 2e-3, True, 0.0, 0.0, 0.05, 0.25),
     "pages": Stage(1024, 768, 2, 0.7, 6e-4, False, 0.5, 1.5, 1.0, 0.4),
 }
-
-
-@dataclass
-class Example:
-    """One piece with its labels: patches to keep, words, who owns them, and how large each is printed `(n,)`."""
-
-    pixels: Tensor
-    kept: Tensor
-    words: list[str]
-    pairs: Tensor
-    shares: Tensor
-    sizes: Tensor
-    characters: Tensor
-
-
-class WordPieces(Pieces):
-    """Pieces with word labels."""
-
-    def __init__(self, data: Path, fonts: Path, stage: Stage, seed: int) -> None:
-        super().__init__(data, fonts, stage.height, stage.width, stage.real, seed)
-        self.stage = stage
-
-    def sample(self, rng: random.Random) -> Example:
-        piece = self.piece(rng)
-        rows, columns = self.height // 16, self.width // 32
-        words = group_words(piece.symbols, piece.boxes)
-        pairs, shares = patch_words(words, rows, columns)
-        cells = piece.pixels.reshape(rows, 16, columns, 32).astype(np.int16)
-        ink = (cells.max((1, 3)) - cells.min((1, 3))).flatten() > 40
-        ink[pairs[:, 0]] = True
-        kept = np.flatnonzero(
-            ink | (np.random.default_rng(rng.getrandbits(32)).random(len(ink)) < self.stage.blank_kept)
-        )
-        if not len(kept):
-            kept = np.arange(8)
-        place = np.full(rows * columns, -1)
-        place[kept] = np.arange(len(kept))
-        pairs[:, 0] = place[pairs[:, 0]]
-        return Example(
-            to_tensor(piece.pixels), torch.from_numpy(kept), words.texts, torch.from_numpy(pairs),
-            torch.from_numpy(shares), torch.from_numpy(word_sizes(words.boxes)),
-            torch.from_numpy(character_map(piece.symbols, piece.boxes, self.height, self.width)),
-        )  # fmt: skip
-
-
-def word_sizes(boxes: np.ndarray) -> np.ndarray:
-    """`(n,)` how large each word is printed relative to the page's usual size, 0.6 to 2.5: titles are asked for."""
-    if not len(boxes):
-        return np.zeros(0, np.float32)
-    height = boxes[:, 3] - boxes[:, 1]
-    return np.clip(height / max(float(np.median(height)), 1e-3), 0.6, 2.5).astype(np.float32)
-
-
-def word_values(example: Example, weights: dict[str, float]) -> dict[str, float]:
-    """How much each distinct word of a piece is likely to be asked for: its rarity, more where it is printed large."""
-    values: dict[str, float] = {}
-    for word, size in zip(example.words, example.sizes.tolist(), strict=True):
-        if len(word) > 1 or word.isdigit():
-            values[word] = max(values.get(word, 0.0), weights.get(word, UNKNOWN_WEIGHT) * size**2)
-    return values
 
 
 def record_attention(module, query, key, value, attention_mask=None, **kwargs):  # type: ignore[no-untyped-def]
@@ -191,20 +129,9 @@ def batch_loss(
     loss = read + 0.5 * find + 0.5 * first
     report = {"read": read.item(), "right": right.item(), "alone": right_first.item(), "find": find.item()}
     asked = [word_values(e, weights) for e in batch]
-    layers = [model.layers[i].self_attn.seen for i in FOCUS_LAYERS]
-    steps = rng.choice(FOCUS_STEPS)
-    scores, central = [], []
-    for b, (e, page) in enumerate(zip(batch, vectors, strict=True)):
-        visual = slice(model.config.registers, model.config.registers + len(e.kept))
-        views = [losses.layer_centrality(q[b, :, visual], k[b, :, visual], steps) for q, k in layers]
-        scores.append(torch.stack(views).mean(0))
-        printed = e.pairs[:, 0].unique()
-        wanted = torch.zeros(len(page)).index_copy_(0, printed, losses.anchors_wanted(
-            page[printed].detach(), candidates[[number[w] for w in asked[b]]], torch.tensor(list(asked[b].values())),
-            int(0.2 * rows * columns),
-        ))  # fmt: skip
-        central.append(torch.stack([losses.centrality_loss(v, wanted) for v in views]).mean())
-    focus = torch.stack(central).mean()
+    values = [torch.tensor(list(a.values())) for a in asked]
+    known = [candidates[[number[w] for w in a]] for a in asked]
+    focus, scores = focus_loss(model, batch, vectors, known, values, rng.choice(FOCUS_STEPS), rows * columns)
     loss = loss + stage.centrality * focus
     report["central"] = focus.item()
     if stage.page_loss:
@@ -227,6 +154,31 @@ def batch_loss(
         loss = loss + 0.1 * character
         report["character"] = character.item()
     return loss, report
+
+
+def focus_loss(
+    model: NanoModel, batch: list[Example], vectors: list[Tensor], words: list[Tensor], values: list[Tensor],
+    steps: int, patches: int,
+) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+    """How far attention in the focus layers is from patches that cover each piece's words, and its centrality `(N,)`.
+
+    Args:
+        vectors: `(N, 128)` of each piece's kept patches.
+        words, values: `(W, 128)` and `(W,)` its distinct words and how likely each is asked for.
+        steps: propagation depth.
+        patches: of a whole piece, blank ones included: a fifth of them may become anchors.
+    """
+    layers = [model.layers[i].self_attn.seen for i in FOCUS_LAYERS]
+    scores, central = [], []
+    for b, (e, page) in enumerate(zip(batch, vectors, strict=True)):
+        visual = slice(model.config.registers, model.config.registers + len(e.kept))
+        views = [losses.layer_centrality(q[b, :, visual], k[b, :, visual], steps) for q, k in layers]
+        printed = e.pairs[:, 0].unique()
+        taken = losses.anchors_wanted(page[printed].detach(), words[b], values[b], patches // 5)
+        wanted = torch.zeros(len(page)).index_copy_(0, printed, taken)
+        central.append(torch.stack([losses.centrality_loss(v, wanted) for v in views]).mean())
+        scores.append(torch.stack(views).mean(0))
+    return torch.stack(central).mean(), scores
 
 
 def train(
@@ -261,7 +213,7 @@ def train(
     model.train()
     model.stem.reader.eval()  # batch statistics stay those of stage 1
     rng = random.Random(f"{seed}/{step}")
-    source = WordPieces(data, fonts, stage, seed + 1000 * step + 7)
+    source = WordPieces(data, fonts, stage.height, stage.width, stage.real, stage.blank_kept, seed + 1000 * step + 7)
     loader = DataLoader(source, stage.batch, num_workers=1, prefetch_factor=6, collate_fn=list)
     reports: list[dict[str, float]] = []
     began = time.time()

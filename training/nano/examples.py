@@ -1,0 +1,75 @@
+"""Labelled pieces for stages 2 and 3: which patch shows which word, and which words are likely to be asked for."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anchorfold.nano.query import UNKNOWN_WEIGHT
+from training.nano.crops import Pieces, to_tensor
+from training.nano.labels import character_map, group_words, patch_words
+
+
+@dataclass
+class Example:
+    """One piece with its labels: patches to keep, words, who owns them, and how large each is printed `(n,)`."""
+
+    pixels: Tensor
+    kept: Tensor
+    words: list[str]
+    pairs: Tensor
+    shares: Tensor
+    sizes: Tensor
+    characters: Tensor
+
+
+class WordPieces(Pieces):
+    """Pieces with word labels; of blank patches only a share is kept: they teach little and cost much."""
+
+    def __init__(
+        self, data: Path, fonts: Path, height: int, width: int, real: float, blank_kept: float, seed: int
+    ) -> None:
+        super().__init__(data, fonts, height, width, real, seed)
+        self.blank_kept = blank_kept
+
+    def sample(self, rng: random.Random) -> Example:
+        piece = self.piece(rng)
+        rows, columns = self.height // 16, self.width // 32
+        words = group_words(piece.symbols, piece.boxes)
+        pairs, shares = patch_words(words, rows, columns)
+        cells = piece.pixels.reshape(rows, 16, columns, 32).astype(np.int16)
+        ink = (cells.max((1, 3)) - cells.min((1, 3))).flatten() > 40
+        ink[pairs[:, 0]] = True
+        kept = np.flatnonzero(ink | (np.random.default_rng(rng.getrandbits(32)).random(len(ink)) < self.blank_kept))
+        if not len(kept):
+            kept = np.arange(8)
+        place = np.full(rows * columns, -1)
+        place[kept] = np.arange(len(kept))
+        pairs[:, 0] = place[pairs[:, 0]]
+        return Example(
+            to_tensor(piece.pixels), torch.from_numpy(kept), words.texts, torch.from_numpy(pairs),
+            torch.from_numpy(shares), torch.from_numpy(word_sizes(words.boxes)),
+            torch.from_numpy(character_map(piece.symbols, piece.boxes, self.height, self.width)),
+        )  # fmt: skip
+
+
+def word_sizes(boxes: np.ndarray) -> np.ndarray:
+    """`(n,)` how large each word is printed relative to the page's usual size, 0.6 to 2.5: titles are asked for."""
+    if not len(boxes):
+        return np.zeros(0, np.float32)
+    height = boxes[:, 3] - boxes[:, 1]
+    return np.clip(height / max(float(np.median(height)), 1e-3), 0.6, 2.5).astype(np.float32)
+
+
+def word_values(example: Example, weights: dict[str, float]) -> dict[str, float]:
+    """How much each distinct word of a piece is likely to be asked for: its rarity, more where it is printed large."""
+    values: dict[str, float] = {}
+    for word, size in zip(example.words, example.sizes.tolist(), strict=True):
+        if len(word) > 1 or word.isdigit():
+            values[word] = max(values.get(word, 0.0), weights.get(word, UNKNOWN_WEIGHT) * size**2)
+    return values
