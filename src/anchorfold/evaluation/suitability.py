@@ -16,7 +16,10 @@ from anchorfold.evaluation.pairs import Pair
 from anchorfold.page import PageState
 from anchorfold.scoring import maxsim, score_retention
 
-METHODS = ("anchorfold", "semantic-clustering", "ward", "sap", "docpruner", "1d-pooling", "random-anchors", "random")
+METHODS = (
+    "anchorfold", "spread-fold", "focus-clustering", "semantic-clustering", "ward", "sap", "docpruner", "1d-pooling",
+    "random-anchors", "random",
+)  # fmt: skip
 HELD_OUT = 128
 
 
