@@ -16,13 +16,17 @@ def draw_calibration(found: Calibration, path: Path, name: str) -> None:
     chosen = found.settings.steps
     first, last = found.settings.window
     left.axvspan(first - 0.5, last + 0.5, color=COLOURS["anchorfold"], alpha=0.12, label=f"window {first}-{last}")
+    others = [depth for depth in found.profiles if depth != chosen] or [chosen]
     for depth, profile in found.profiles.items():
         mine = depth == chosen
         colour, width = (COLOURS["anchorfold"], 2.2) if mine else ("#999999", 0.9)
-        left.plot(range(len(profile)), profile, color=colour, lw=width, label=f"K = {depth}" if mine else None)
+        label = f"K = {depth}" if mine else "other depths" if depth == others[0] else None
+        left.plot(range(len(profile)), profile, color=colour, lw=width, label=label)
     left.plot(range(len(found.sap_profile)), found.sap_profile, color=COLOURS["sap"], ls="--", label="SAP")
     left.set(
-        xlabel="layer", ylabel="score kept by this layer alone, %", title=f"{name}: the window lies before the tail"
+        xlabel="layer",
+        ylabel="score kept by this layer alone, %",
+        title=f"{name}: layers {first}-{last}, the last that hold up",
     )
     left.legend(fontsize=9)
     depths = list(found.values)
@@ -32,8 +36,9 @@ def draw_calibration(found: Calibration, path: Path, name: str) -> None:
     right.plot(
         chosen, means[depths.index(chosen)], "o", ms=10, color=COLOURS["anchorfold"], label=f"chosen: K = {chosen}"
     )
-    right.axhline(fmean(found.random), color=COLOURS["random-anchors"], ls=":", label="random anchors")
-    right.set(xlabel="propagation depth K", ylabel="score kept by its own window, %", title="the smallest depth within one error")  # fmt: skip  # noqa: E501
+    best, chance = means[depths.index(chosen)], fmean(found.random)
+    right.axhline(chance, color=COLOURS["random-anchors"], ls=":", label="random anchors")
+    right.set(xlabel="propagation depth K", ylabel="score kept by its own window, %", title=f"K = {chosen} is enough: {best:.1f} % kept, random anchors {chance:.1f} %")  # fmt: skip  # noqa: E501
     right.legend(fontsize=9)
     figure.tight_layout()
     figure.savefig(path)
