@@ -73,6 +73,14 @@ def test_a_page_that_hangs_is_given_up(tmp_path, monkeypatch):
     assert rest[-2].number == 11
 
 
+def test_silence_in_the_middle_of_a_message_is_not_waited_for():
+    ours, theirs = os.pipe()
+    with os.fdopen(ours, "rb", buffering=0) as inward, os.fdopen(theirs, "wb", buffering=0) as outward:
+        outward.write((1000).to_bytes(8, "little") + b"half of it")
+        with pytest.raises(TimeoutError):
+            rendering.receive(inward, 0.2)
+
+
 def test_leaving_early_ends_the_child(tmp_path):
     write_pdf(tmp_path / "a.pdf", list(range(60)))
     with Renderer([Request(documents(tmp_path)[0])]) as renderer:

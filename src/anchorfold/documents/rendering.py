@@ -169,9 +169,7 @@ class Renderer:
         assert self._child.stdout is not None
         send(self._child.stdin, request)
         while True:
-            if not select.select([self._child.stdout], [], [], PAGE_SECONDS)[0]:
-                raise TimeoutError
-            message = receive(self._child.stdout)
+            message = receive(self._child.stdout, PAGE_SECONDS)
             if message == ("done",):
                 return
             yield message
@@ -196,16 +194,19 @@ def send(stream: Any, message: object) -> None:
     stream.flush()
 
 
-def receive(stream: Any) -> Any:
-    """Read one message; EOFError if the other side is gone."""
-    (length,) = struct.unpack("<Q", _exactly(stream, 8))
-    return pickle.loads(_exactly(stream, length))
+def receive(stream: Any, seconds: float | None = None) -> Any:
+    """Read one message; EOFError if the other side is gone, TimeoutError if it is silent for so long."""
+    (length,) = struct.unpack("<Q", _exactly(stream, 8, seconds))
+    return pickle.loads(_exactly(stream, length, seconds))
 
 
-def _exactly(stream: Any, length: int) -> bytearray:
+def _exactly(stream: Any, length: int, seconds: float | None) -> bytearray:
     data = bytearray(length)
     view, have = memoryview(data), 0
     while have < length:
+        # Before every read: the other side may fall silent in the middle of a message.
+        if seconds is not None and not select.select([stream], [], [], seconds)[0]:
+            raise TimeoutError
         more = stream.readinto(view[have:])
         if not more:
             raise EOFError
