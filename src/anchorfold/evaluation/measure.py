@@ -17,7 +17,7 @@ from anchorfold.evaluation.methods import FULL
 from anchorfold.scoring import chunks, maxsim
 
 CUT = 5
-QUERIES = 256  # queries at a time
+QUERIES, VECTORS = 2048, 2048  # queries, and distinct vectors of theirs, at a time
 RESAMPLES = 2000
 
 
@@ -33,13 +33,21 @@ class Measured:
 
 
 def page_scores(queries: Sequence[Tensor], vectors: np.ndarray, lengths: np.ndarray) -> Tensor:
-    """`(queries, pages)` MaxSim, reading the vectors chunk by chunk."""
+    """`(queries, pages)` MaxSim, reading the vectors chunk by chunk, each once.
+
+    Queries of one data set share words, and some models give a word one vector: each distinct one is scored once.
+    """
     starts = np.concatenate(([0], lengths.cumsum()))
-    scores = torch.zeros(len(queries), len(lengths))
+    owner = torch.repeat_interleave(torch.tensor([len(q) for q in queries]))
+    distinct, place = torch.cat(list(queries)).unique(dim=0, return_inverse=True)
+    best = torch.zeros(len(distinct), len(lengths))
     for first, last in chunks(lengths.tolist()):
         block = torch.from_numpy(np.array(vectors[starts[first] : starts[last]], np.float32))
-        scores[:, first:last] = maxsim(queries, block.split(lengths[first:last].tolist()))
-    return scores
+        pages = block.split(lengths[first:last].tolist())
+        for start in range(0, len(distinct), VECTORS):
+            part = distinct[start : start + VECTORS]
+            best[start : start + VECTORS, first:last] = maxsim(part.split(1), pages)
+    return torch.zeros(len(queries), len(lengths)).index_add_(0, owner, best[place])
 
 
 def ndcg_by_query(rankings: dict[str, dict[str, float]], queries: Sequence[Query]) -> dict[str, float]:
