@@ -20,8 +20,8 @@ def draw_latency(results: dict[str, Any], timed: list[dict[str, Any]], path: Pat
         name = each["method"].split("@")[0]
         x, y = each["total"] / full, kept[each["method"]]
         panel.errorbar(x, y, xerr=each["total_sd"] / full, color=COLOURS.get(name, "#333333"),
-                       marker=MARKERS.get(name, "o"), ms=9, capsize=3)  # fmt: skip
-        panel.annotate(NAMES.get(name, name), (x, y), xytext=(7, 5), textcoords="offset points", fontsize=10)
+                       marker=MARKERS.get(name, "o"), ms=9, capsize=3, ls="", label=NAMES.get(name, name))  # fmt: skip
+    panel.legend(fontsize=9, loc="center left", bbox_to_anchor=(1.02, 0.5))
     panel.set(xlabel="indexing time / full index", ylabel="NDCG@5 kept, %")
     panel.set_title(latency_title(results, {t["method"]: t["total"] / full for t in timed}, kept))
     panel.margins(0.15)

@@ -7,6 +7,8 @@ from typing import Any
 
 from anchorfold.figures.style import COLOURS, MARKERS, NAMES, plotting
 
+FLOOR = 50.0  # percent; what lies below is left out of the retention panels and stands in the tables
+
 
 def by_method(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Rows with a ratio below 1, by method, the largest ratio first."""
@@ -48,7 +50,11 @@ def draw_retention(results: dict[str, Any], path: Path) -> None:
             ylabel=f"{name} kept, %",
             title=f"{winner} keeps the most {name} at {1 / smallest:.0f}x",
         )
-    panels[0].legend(fontsize=9, loc="lower left")
+        if min(r[value] for r in results["rows"]) < FLOOR:
+            # A method that keeps almost nothing would press all others into one line.
+            panel.set_ylim(bottom=FLOOR)
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, 0.02), ncols=4)
     figure.suptitle(f"{results['corpus']} with {results['model']}: {results['pages']:,} pages, {results['queries_asked']:,} queries")  # fmt: skip  # noqa: E501
     figure.tight_layout()
     figure.savefig(path)
