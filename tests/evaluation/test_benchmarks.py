@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import anchorfold
 from anchorfold import paper
-from anchorfold.cli import eval_command  # noqa: F401
+from anchorfold.cli import eval_command, report_command  # noqa: F401
 from anchorfold.cli.app import app
 from anchorfold.evaluation import benchmarks
 from anchorfold.evaluation.benchmarks import BENCHMARKS, task_corpus

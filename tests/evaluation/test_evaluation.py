@@ -152,6 +152,15 @@ class TestMeasuring:
         assert low < np.mean(list(hard.values())) < high
 
 
+def test_words_that_queries_share_are_scored_once_with_the_same_result():
+    g = torch.Generator().manual_seed(0)
+    words = torch.randn(30, 16, generator=g)
+    queries = [words[torch.randint(0, 30, (n,), generator=g)] for n in (3, 0, 5, 8)]
+    lengths, vectors = np.array([4, 0, 7, 2]), torch.randn(13, 16, generator=g).half().numpy()
+    pages = torch.from_numpy(vectors.astype(np.float32)).split(lengths.tolist())
+    torch.testing.assert_close(page_scores(queries, vectors, lengths), maxsim(queries, pages))
+
+
 def test_pages_beyond_the_calibration_are_not_needed(folder, models):
     model, corpus = models["colpali"], local_corpus(folder)
     assert len(list(islice(corpus.pages(0, model.page_pixels), 128))) == 4
