@@ -64,12 +64,9 @@ def eval_command(
 
 
 def show(rows: Any, title: str) -> None:
-    """A line a method, with the paper's figure where it has the same cell."""
-    from anchorfold.evaluation.results import HEADS, cells
+    """The tables of a report, in the terminal."""
+    from anchorfold.evaluation.report import method_tables
 
-    columns = [(head, "left" if head == "method" else "right") for head in HEADS]
-    table(columns, [cells(vars(row)) for row in rows], title)
-    kinds = list(rows[0].by_kind)
-    if len(kinds) > 1:
-        lines = [(row.label, *(f"{row.by_kind[k]:.1f}" for k in kinds)) for row in rows]
-        table([("NDCG@5 by kind of query", "left"), *((k, "right") for k in kinds)], lines)
+    for each in method_tables([vars(row) for row in rows], title):
+        columns = [(head, "right" if i else "left") for i, head in enumerate(each.heads)]
+        table(columns, each.lines, each.title)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anchorfold.compressors.anchor_fold import AnchorFold
-from anchorfold.compressors.base import BudgetCompressor, register
+from anchorfold.compressors.base import register
 from anchorfold.compressors.grouping import merge_groups
-from anchorfold.compressors.semantic_clustering import cluster
+from anchorfold.compressors.semantic_clustering import SemanticClustering, cluster
 from anchorfold.fold import Folded
 from anchorfold.numerics import widen
 from anchorfold.page import PageState
@@ -16,23 +16,15 @@ from anchorfold.signals import Propagated
 
 
 @register
-class FocusClustering(BudgetCompressor):
+class FocusClustering(SemanticClustering):
     """k-means on the retrieval vectors in which each token weighs the root of its centrality.
 
     Clusters then go where attention gathers instead of to blank paper, and each becomes the weighted mean of its
     tokens' hidden states before the projection, as in Fold. The root, because k-means already gives a group that
     many tokens share what it needs: the full centrality would count them twice.
-
-    Args:
-        ratio, cap: the budget, exactly one of them.
-        seed: of the k-means++ start.
     """
 
     name = "focus-clustering"
-
-    def __init__(self, ratio: float | None = None, *, cap: int | None = None, seed: int = 0) -> None:
-        super().__init__(ratio, cap=cap)
-        self.seed = seed
 
     def signals(self, settings: Settings) -> Sequence[Propagated]:
         """What AnchorFold listens to."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,19 +48,24 @@ def tables(results: dict[str, Any]) -> list[Table]:
     about = (
         f"{results['corpus']} with {results['model']}: {results['pages']:,} pages, {results['queries_asked']:,} queries"
     )
-    rows = results["rows"]
-    found = [Table(about, HEADS, [cells(r) for r in rows], _of(OURS, rows))]
-    kinds = list(rows[0]["by_kind"])
-    if len(kinds) > 1:
-        lines = [(r["label"], *(f"{r['by_kind'][k]:.1f}" for k in kinds)) for r in rows]
-        found.append(Table("NDCG@5 by kind of query", ("method", *kinds), lines, _of(OURS, rows)))
-    if lines := list(_duels(results)):
+    found = method_tables(results["rows"], about)
+    if lines := _duels(results):
         heads = ("AnchorFold against", "ratio", "NDCG@5", "95 % interval", "score kept", "95 % interval")
         found.append(Table("Paired differences, in points, over the same queries", heads, lines))
     return found
 
 
-def _of(method: str, rows: Sequence[dict[str, Any]]) -> frozenset[int]:
+def method_tables(rows: Sequence[Mapping[str, Any]], title: str) -> list[Table]:
+    """A line a method, with the paper's figure where it has the same cell; and kinds of queries, if several."""
+    found = [Table(title, HEADS, [cells(r) for r in rows], _of(OURS, rows))]
+    kinds = list(rows[0]["by_kind"])
+    if len(kinds) > 1:
+        lines = [(r["label"], *(f"{r['by_kind'][k]:.1f}" for k in kinds)) for r in rows]
+        found.append(Table("NDCG@5 by kind of query", ("method", *kinds), lines, _of(OURS, rows)))
+    return found
+
+
+def _of(method: str, rows: Sequence[Mapping[str, Any]]) -> frozenset[int]:
     return frozenset(i for i, r in enumerate(rows) if r["method"] == method)
 
 
@@ -93,7 +98,7 @@ def averages(found: Sequence[Evaluation]) -> list[Table]:
         if len(sets) > 1:
             rows = [vars(r) for r in macro_average(sets, benchmark, families[model])]
             title = f"{benchmark} with {model}: macro-average over {len(sets)} data sets"
-            made.append(Table(title, HEADS, [cells(r) for r in rows], _of(OURS, rows)))
+            made += method_tables(rows, title)
     return made
 
 
