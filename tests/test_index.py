@@ -301,7 +301,8 @@ class TestSettings:
     def test_wrong_options(self, tmp_path, reader):
         for options, words in (({"ratio": 2.0}, "ratio"), ({"method": "zip"}, "zip"), ({"dtype": "int4"}, "int4"),
                                ({"ratio": 0.1, "cap": 3}, "not both"),
-                               ({"method": "docpruner"}, "calibrated")):  # fmt: skip
+                               ({"method": "docpruner"}, "calibrated"),
+                               ({"method": "agc"}, "universal tokens")):  # fmt: skip
             with pytest.raises(AnchorFoldError, match=words):
                 Index.create(tmp_path / "w.index", reader, **options)
 
@@ -324,6 +325,11 @@ class TestSettings:
 
     def test_a_later_calibration_does_not_change_an_index(self, index, reader, reports):
         index.add("reports")
+        others = [
+            Index.create(f"{method}.index", reader, method=method) for method in ("spread-fold", "focus-clustering")
+        ]
+        before = [i.compressor.signals(reader.settings) for i in (index, *others)]
         reader.settings = anchorfold.Settings(window=(0, 0), sap_window=(0, 0), layers=4, steps=2)
-        again = Index.open(index.path, reader)
-        assert (again.compressor.window, again.compressor.steps) == ((1, 2), 6)
+        again = [Index.open(i.path, reader).compressor.signals(reader.settings) for i in (index, *others)]
+        assert again == before
+        assert [(s.layer, s.steps) for s in again[0]] == [(1, 6), (2, 6)]

@@ -22,9 +22,9 @@ def test_a_guess_lies_at_70_to_90_percent_and_warns():
 
 
 def test_a_calibration_file_wins(tmp_path):
-    write_settings(tmp_path / "anchorfold.json", Settings((2, 3), (1, 2), 18, steps=4))
+    write_settings(tmp_path / "anchorfold.json", Settings((2, 3), (1, 2), 18, steps=4, universal=9))
     found = settings_for("colpali", 18, tmp_path)
-    assert (found.window, found.sap_window, found.steps) == ((2, 3), (1, 2), 4)
+    assert (found.window, found.sap_window, found.steps, found.universal) == ((2, 3), (1, 2), 4, 9)
 
 
 def test_bad_calibration_files(tmp_path):

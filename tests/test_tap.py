@@ -80,10 +80,11 @@ class TestEqualsEager:
         model, batch = prepared
         attentions = eager_attentions(model, batch.inputs)
         valid = batch.attention_mask.bool()
-        for b, page in enumerate(tapped(model, batch, [FromLastText(5)])):
-            last = int((valid[b] & ~batch.visual[b]).nonzero().flatten()[-1])
-            expected = attentions[5][b][:, last, batch.visual[b]].mean(0)
-            torch.testing.assert_close(page[FromLastText(5)], expected, atol=1e-6, rtol=1e-4)
+        for b, page in enumerate(tapped(model, batch, [FromLastText(5), FromLastText(5, 3)])):
+            text = (valid[b] & ~batch.visual[b]).nonzero().flatten()
+            for tokens in (1, 3):
+                expected = attentions[5][b][:, text[-tokens:]][:, :, batch.visual[b]].mean((0, 1))
+                torch.testing.assert_close(page[FromLastText(5, tokens)], expected, atol=1e-6, rtol=1e-4)
 
 
 class TestCost:

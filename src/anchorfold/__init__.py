@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from anchorfold.backbones import CausalBackboneWarning, Retriever, load
     from anchorfold.backbones.multivector import attach, detach
     from anchorfold.compressors import (
+        AGC,
         SAP,
         AnchorFold,
         BudgetCompressor,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AGC",
     "SAP",
     "AnchorFold",
     "BudgetCompressor",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from anchorfold.compressors import Compressor, compressor
+from anchorfold.compressors import AnchorFold, Compressor, FocusClustering, SpreadFold, compressor
 from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError, MismatchError
 from anchorfold.index_options import budget_options, require_same
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from anchorfold.backbones import Retriever
 
 ABOUT_A_PAGE = ("source", "document", "page", "pages", "size", "modified", "full", "kept", "thumbnail", "problem")
+
+FOCUSED = (AnchorFold.name, SpreadFold.name, FocusClustering.name)
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ class Index:
     def compressor(self) -> Compressor:
         """The compressor that it was made with."""
         options = dict(self.settings.options)
-        if self.settings.method == "anchorfold":
+        if self.settings.method in FOCUSED:
             # A later calibration of the model must not mix two windows in one index.
             options |= {"window": self.settings.window, "steps": self.settings.steps}
         return compressor(self.settings.method, **options)

@@ -20,7 +20,8 @@ class UncalibratedWarning(UserWarning):
 class Settings:
     """What a backbone's compressors need to know. Windows are zero-based and inclusive.
 
-    `window` and `steps` are AnchorFold's, `sap_window` is SAP's, `layers` the depth they were found for.
+    `window` and `steps` are AnchorFold's, `sap_window` is SAP's, `layers` the depth they were found for; `universal`
+    is how many learned tokens the model appends to a page for AGC, if it was trained so.
     """
 
     window: tuple[int, int]
@@ -28,6 +29,7 @@ class Settings:
     layers: int
     steps: int = 6
     source: str = "paper"
+    universal: int = 0
 
     def __post_init__(self) -> None:
         for name, (first, last) in (("window", self.window), ("sap_window", self.sap_window)):
@@ -77,6 +79,7 @@ def read_settings(path: Path, layers: int) -> Settings:
             layers=int(data["layers"]),
             steps=int(data["steps"]),
             source=str(path),
+            universal=int(data.get("universal", 0)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a calibration file ({error}): run `anchorfold calibrate` again.") from error

@@ -21,7 +21,7 @@ from anchorfold.focus import layer_score, require_steps
 
 @dataclass(frozen=True)
 class LayerView:
-    """One layer's attention on one page: `query (H, T, d)`, `key (G, T, d)`, `visual (N,)` and `last_text` positions.
+    """One layer's attention on one page: `query (H, T, d)`, `key (G, T, d)`, and the positions `visual (N,)`.
 
     `allowed` is what the layer's mask lets each position see: `(1 or H, T, T)` of bool or added logits, or None
     for everything. Padding is already cut away.
@@ -31,8 +31,15 @@ class LayerView:
     key: Tensor
     scaling: float
     visual: Tensor
-    last_text: int
     allowed: Tensor | None = None
+
+    def last_text(self, count: int) -> Tensor:
+        """Positions of the last `count` tokens that are not visual; the last of all tokens if there is none."""
+        text = torch.ones(self.query.shape[1], dtype=torch.bool, device=self.query.device)
+        text[self.visual] = False
+        if not bool(text.any()):
+            text[-1] = True
+        return text.nonzero().flatten()[-count:]
 
     def logits(self, rows: Tensor, columns: Tensor | None, heads: slice) -> Tensor:
         """Masked attention logits `(heads, rows, columns)` in float32; all columns if None."""
@@ -134,16 +141,20 @@ class InDegree:
 
 @dataclass(frozen=True)
 class FromLastText:
-    """Attention `(N,)` from the page's global token (its last text token) to the visual tokens, mean over heads."""
+    """Attention `(N,)` from the page's last text tokens to the visual tokens, mean over those tokens and heads.
+
+    One token: the page's global token. Several: learned tokens that were appended to the page.
+    """
 
     layer: int
+    tokens: int = 1
 
     @classmethod
     def measure(cls, requests: Sequence[Self], view: LayerView) -> dict[Self, Tensor]:
-        """One row of the full softmax."""
-        row = torch.tensor([view.last_text], device=view.query.device)
-        weights = _rows(view.logits(row, None, slice(0, view.query.shape[0])))
-        return dict.fromkeys(requests, weights[:, 0].index_select(1, view.visual).mean(0))
+        """Rows of the full softmax."""
+        rows = view.last_text(max(r.tokens for r in requests))
+        weights = _rows(view.logits(rows, None, slice(0, view.query.shape[0]))).index_select(2, view.visual)
+        return {r: weights[:, -r.tokens :].mean((0, 1)) for r in requests}
 
 
 Signal = Propagated | InDegree | FromLastText

@@ -89,7 +89,6 @@ class AttentionTap:
         self.pages: list[dict[Signal, Tensor]] = []
         self._visual: list[Tensor] | None = None
         self._valid: list[Tensor] = []
-        self._last_text: list[int] = []
         self._seen: set[int] = set()
         self._undo: list[Callable[[], None]] = []
 
@@ -104,10 +103,6 @@ class AttentionTap:
         self._valid = [row.nonzero().flatten() for row in valid]
         # Positions among the page's own tokens: padding is cut away before anything is measured.
         self._visual = [v[keep].nonzero().flatten() for v, keep in zip(visual.bool(), self._valid, strict=True)]
-        self._last_text = [
-            int((~v[keep]).nonzero().flatten()[-1]) if bool((~v[keep]).any()) else len(keep) - 1
-            for v, keep in zip(visual.bool(), self._valid, strict=True)
-        ]
         self.pages = [{} for _ in self._visual]
         self._seen = set()
 
@@ -174,7 +169,6 @@ class AttentionTap:
                     key[b].index_select(1, valid),
                     scaling,
                     visual,
-                    self._last_text[b],
                     _allowed(mask, b, valid, bool(causal)),
                 )
                 for kind, requests in kinds.items():

@@ -1,5 +1,7 @@
 """Every compressor keeps the contract; each one does what its paper says."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from torch.nn.functional import normalize
 
 import anchorfold
 from anchorfold import (
+    AGC,
     AnchorFold,
     DocPruner,
     FocusClustering,
@@ -17,13 +20,15 @@ from anchorfold import (
     SpreadFold,
     Ward,
 )  # fmt: skip
+from anchorfold.errors import AnchorFoldError
 from anchorfold.fold import fold
 from anchorfold.settings import Settings
 from anchorfold.signals import FromLastText, InDegree, Propagated
 
-SETTINGS = Settings(window=(1, 2), sap_window=(0, 1), layers=4)
+SETTINGS = Settings(window=(1, 2), sap_window=(0, 1), layers=4, universal=5)
 BUDGETED = [
     "anchorfold", "spread-fold", "focus-clustering", "sap", "semantic-clustering", "1d-pooling", "ward", "random",
+    "agc",
 ]  # fmt: skip
 WEIGHT = torch.randn(10, 6, generator=torch.Generator().manual_seed(3))
 
@@ -42,6 +47,7 @@ def page(n=40, seed=0, equal=0):
     for layer in range(4):
         for signal in (Propagated(layer, 1), Propagated(layer, 6), InDegree(layer), FromLastText(layer)):
             signals[signal] = torch.rand(n, generator=g)
+    signals[FromLastText(3, SETTINGS.universal)] = torch.rand(n, generator=g)
     return PageState(hidden, project, signals)
 
 
@@ -205,6 +211,21 @@ class TestBaselines:
             nearest = (ours @ theirs.T).argmax(1)
             assert sorted(nearest.tolist()) == list(range(m))
             torch.testing.assert_close(ours, theirs[nearest], atol=1e-5, rtol=0)
+
+
+class TestAGC:
+    def test_salient_vectors_represent_the_page_in_retrieval_space(self):
+        state = page()
+        saliency = state.signals[FromLastText(3, 5)]
+        found = AGC(cap=6).compress(state, SETTINGS)
+        assert found.anchors.tolist() == saliency.topk(6).indices.sort().values.tolist()
+        members = found.groups == 2
+        mean = (state.embeddings[members] * saliency[members, None]).sum(0)
+        torch.testing.assert_close(found.vectors[2], mean / mean.norm())
+
+    def test_a_model_without_universal_tokens_is_told_so(self):
+        with pytest.raises(AnchorFoldError, match="universal tokens"):
+            AGC(cap=6).compress(page(), replace(SETTINGS, universal=0))
 
 
 class TestDocPruner:

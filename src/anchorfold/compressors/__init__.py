@@ -1,5 +1,6 @@
 """Compressors, one file each. Importing this package registers them all."""
 
+from anchorfold.compressors.agc import AGC
 from anchorfold.compressors.anchor_fold import AnchorFold
 from anchorfold.compressors.base import (
     BudgetCompressor,
@@ -20,6 +21,7 @@ from anchorfold.compressors.spread_fold import SpreadFold
 from anchorfold.compressors.ward import Ward
 
 __all__ = [
+    "AGC",
     "SAP",
     "AnchorFold",
     "BudgetCompressor",

@@ -22,13 +22,30 @@ class FocusClustering(SemanticClustering):
     Clusters then go where attention gathers instead of to blank paper, and each becomes the weighted mean of its
     tokens' hidden states before the projection, as in Fold. The root, because k-means already gives a group that
     many tokens share what it needs: the full centrality would count them twice.
+
+    Args:
+        ratio, cap: the budget, exactly one of them.
+        seed: of the k-means++ start.
+        steps, window: AnchorFold's.
     """
 
     name = "focus-clustering"
 
+    def __init__(
+        self,
+        ratio: float | None = None,
+        *,
+        cap: int | None = None,
+        seed: int = 0,
+        steps: int | None = None,
+        window: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__(ratio, cap=cap, seed=seed)
+        self.focus = AnchorFold(ratio, cap=cap, steps=steps, window=window)
+
     def signals(self, settings: Settings) -> Sequence[Propagated]:
         """What AnchorFold listens to."""
-        return AnchorFold(1.0).signals(settings)
+        return self.focus.signals(settings)
 
     def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
         """Cluster by centrality, then fold each cluster."""

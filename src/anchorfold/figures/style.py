@@ -14,14 +14,14 @@ COLOURS = {
 }  # fmt: skip
 MARKERS = {
     "anchorfold": "o", "semantic-clustering": "s", "sap": "^", "docpruner": "v", "1d-pooling": "D", "ward": "P",
-    "spread-fold": "h", "focus-clustering": "X",
+    "spread-fold": "h", "focus-clustering": "X", "agc": "p",
     "random-anchors": "x", "random": "+", "none": "*",
 }  # fmt: skip
 NAMES = {
     "anchorfold": "AnchorFold", "semantic-clustering": "Semantic Clustering", "sap": "SAP", "docpruner": "DocPruner",
     "1d-pooling": "1D-Pooling", "ward": "Ward", "spread-fold": "SpreadFold (ours)",
     "focus-clustering": "FocusClustering (ours)", "random-anchors": "random anchors", "random": "random",
-    "none": "full index",
+    "agc": "AGC (trained)", "none": "full index",
 }  # fmt: skip
 
 

@@ -22,7 +22,8 @@ STATIC = {"/": ("index.html", "text/html"), "/app.js": ("app.js", "text/javascri
           "/heat.js": ("heat.js", "text/javascript"), "/style.css": ("style.css", "text/css"),
           "/icon.svg": ("icon.svg", "image/svg+xml")}  # fmt: skip
 
-METHODS = [m for m in compressor_names() if m != "docpruner"]  # it must be calibrated first
+# AGC wants a model that was trained for it, DocPruner a calibration.
+METHODS = [m for m in compressor_names() if m not in ("agc", "docpruner")]
 Method = Annotated[str, StringConstraints(pattern=rf"^({'|'.join(METHODS)}):(0\.[0-9]{{0,3}}[1-9]|1)$")]
 QueryText = Annotated[str, Query(min_length=1, max_length=MAX_QUERY, description="What to look for.")]
 PROBLEMS: dict[int | str, dict[str, Any]] = {

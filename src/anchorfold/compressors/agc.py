@@ -1,0 +1,37 @@
+"""AGC: a trained compressor. Learned tokens, appended to the page, say which vectors matter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anchorfold.compressors.base import BudgetCompressor, register
+from anchorfold.errors import AnchorFoldError
+from anchorfold.fold import Folded, fold_onto, top_tokens
+from anchorfold.page import PageState
+from anchorfold.settings import Settings
+from anchorfold.signals import FromLastText
+
+
+@register
+class AGC(BudgetCompressor):
+    """Attention-guided clustering (appendix C): only for a model that was trained with universal tokens.
+
+    Saliency is the last layer's attention from those tokens. The m most salient vectors represent the page, every
+    other one joins its most similar representative, and a group becomes the saliency-weighted mean of its vectors.
+    """
+
+    name = "agc"
+
+    def signals(self, settings: Settings) -> Sequence[FromLastText]:
+        """The last layer's attention from all universal tokens."""
+        if not settings.universal:
+            raise AnchorFoldError(
+                "AGC needs a model that was trained with universal tokens, and this one has none: "
+                "training/nano trains one (--stage agc), or choose another method."
+            )
+        return [FromLastText(settings.layers - 1, settings.universal)]
+
+    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+        """Select, assign, average, all among the page's retrieval vectors."""
+        saliency = page.mean_signal(self.signals(settings)).to(page.embeddings)
+        return fold_onto(page.embeddings, page.embeddings, top_tokens(saliency, m), saliency, lambda vectors: vectors)
