@@ -1,6 +1,7 @@
 """A smoke run of the curriculum, from a PDF to a model that loads: losses must fall."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 import anchorfold
 from anchorfold.nano.config import NanoConfig
+from anchorfold.settings import CALIBRATION_FILE, guess, write_settings
 from training.nano import (
     checkpoint,
     corpus,
@@ -127,25 +129,45 @@ def test_invented_pages_are_reproducible_and_skew_follows():
 
 def test_anchors_are_wanted_for_what_they_add():
     vectors = torch.eye(4)[[0, 0, 1, 2, 3]]  # two patches print the first word; the last one prints none
-    found = losses.anchors_wanted(vectors, torch.eye(4)[:3], torch.tensor([0.9, 0.4, 0.1]), 5)
-    assert found.sum() == pytest.approx(1)
-    assert found[0] > found[2] > found[3] > 0
-    assert found[1] == found[4] == 0
-    assert losses.anchors_wanted(vectors, torch.eye(4)[:3], torch.tensor([0.9, 0.4, 0.1]), 1).tolist() == [
-        1,
-        0,
-        0,
-        0,
-        0,
-    ]
+    values = torch.tensor([0.9, 0.4, 0.1])
+    taken, added = losses.anchors_wanted(vectors, torch.eye(4)[:3], values, 5)
+    assert taken.tolist() == [0, 2, 3]
+    assert added.tolist() == pytest.approx([0.9, 0.4, 0.1])
+    assert losses.anchors_wanted(vectors, torch.eye(4)[:3], values, 1)[0].tolist() == [0]
+    # The second mention shows the word better by a hair: the first is still taken.
+    hair = torch.nn.functional.normalize(vectors + torch.tensor([[0, 0, 0, 0.1]] + [[0.0] * 4] * 4), dim=1)
+    assert losses.anchors_wanted(hair, torch.eye(4)[:3], values, 5)[0].tolist()[0] == 0
+
+
+def test_attention_is_asked_for_the_patches_that_were_taken():
+    taken, added = torch.tensor([4, 1]), torch.tensor([0.9, 0.4])
+    gathered, spread = torch.tensor([0.1, 1.5, 0.1, 0.1, 3.2]), torch.ones(5)
+    assert losses.centrality_loss(gathered, taken, added) < losses.centrality_loss(spread, taken, added)
+    assert losses.selection_loss(gathered, taken, [1, 2]) < losses.selection_loss(spread, taken, [1, 2])
+    wrong = gathered.flip(0)
+    assert losses.selection_loss(wrong, taken, [1, 2]) > losses.selection_loss(spread, taken, [1, 2])
+    assert losses.selection_loss(spread, taken[:0], [2]) == 0
 
 
 def test_rare_and_large_words_are_asked_for():
     boxes = np.array([[0, 0, 32, 16], [32, 0, 64, 16], [64, 0, 96, 32], [0, 32, 9, 48]], np.float32)
     none = torch.zeros(0)
     example = examples.Example(none, none, ["the", "revenue", "revenue", "x"], none, none,
-                               torch.from_numpy(examples.word_sizes(boxes)), none)  # fmt: skip
+                               torch.from_numpy(examples.word_sizes(boxes)), none, True)  # fmt: skip
     assert examples.word_values(example, {"the": 0.1, "revenue": 0.8}) == pytest.approx({"the": 0.1, "revenue": 3.2})
+
+
+def test_reading_is_broken_down_by_what_and_how_large():
+    reads = [
+        evaluate.Read(0, "house", 1.0, 10.0, True),
+        evaluate.Read(1, "house", 0.6, 13.0, False),
+        evaluate.Read(2, "1984", 1.0, 13.0, True),
+        evaluate.Read(3, "qzx", 1.0, 30.0, False),
+    ]
+    assert evaluate.breakdown(reads, {"house"}) == {
+        "all": (0.5, 4), "one word": (pytest.approx(2 / 3), 3), "known words": (0.5, 2), "numbers": (1.0, 1),
+        "other strings": (0.0, 1), "under 12 px": (1.0, 1), "12 to 16 px": (0.5, 2), "24 px and more": (0.0, 1),
+    }  # fmt: skip
 
 
 def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
@@ -173,9 +195,19 @@ def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
     (encoded,) = model.encode_pages([corpus.load_page(page)[0]], anchorfold.AnchorFold(ratio=0.1))
     assert torch.isfinite(anchorfold.maxsim(model.encode_queries(["net revenue"]), [encoded])).all()
 
+    write_settings(tmp_path / "nano" / CALIBRATION_FILE, guess(config.num_hidden_layers))
+    monkeypatch.setitem(matching.STAGES, "agc", replace(small, real=1.0, universal=4, frozen_stem=True))
+    curve = matching.train(data, data, "agc", steps=12, seed=1, every=4, start=tmp_path / "nano")
+    assert curve[-1]["lost"] < curve[0]["lost"]
+    export.export(data, "agc", tmp_path / "agc", tmp_path / "nano")
+    trained = anchorfold.load(tmp_path / "agc")
+    assert trained.settings.universal == 4
+    (guided,) = trained.encode_pages([corpus.load_page(page)[0]], anchorfold.AGC(cap=9))
+    assert len(guided) == 9
+
     found = evaluate.read_page(model, *corpus.load_page(page), random.Random(1))
     assert found
-    assert all(0 < r.share <= 1 for r in found)
+    assert all(0 < r.share <= 1 and r.height > 0 for r in found)
     pictures.draw_curves(data, ["reading", "words"], tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 5_000
     tinted = np.asarray(pictures.colour_page(corpus.load_page(page)[0], found, 48, 24)).astype(int)

@@ -20,11 +20,12 @@ from training.nano.vocabulary import load_vocabulary
 
 @dataclass
 class Piece:
-    """`pixels (H, W)` grey bytes, the `symbols` printed on it and their `boxes (n, 4)` in pixels."""
+    """`pixels (H, W)` grey bytes, the `symbols` printed on it and their `boxes (n, 4)` in pixels; of a `real` page?"""
 
     pixels: np.ndarray
     symbols: str
     boxes: np.ndarray
+    real: bool
 
 
 def to_tensor(pixels: np.ndarray) -> Tensor:
@@ -49,7 +50,7 @@ def real_piece(path: Path, rng: random.Random, height: int, width: int) -> Piece
     boxes = boxes - np.array([left, top, left, top], np.float32)
     inside = (boxes[:, 2] > 0) & (boxes[:, 3] > 0) & (boxes[:, 0] < width) & (boxes[:, 1] < height)
     symbols = "".join(s for s, keep in zip(symbols, inside, strict=True) if keep)
-    return Piece(recolour(image, rng), symbols, boxes[inside])
+    return Piece(recolour(image, rng), symbols, boxes[inside], real=True)
 
 
 def recolour(image: Image.Image, rng: random.Random) -> np.ndarray:
@@ -75,7 +76,7 @@ class Pieces(IterableDataset):
         image, symbols, boxes = synth.make_crop(rng, self.fonts, self.words, self.height, self.width)
         if rng.random() < 0.25 and len(boxes):
             image, boxes = synth.skew(image, boxes, rng)
-        return Piece(np.asarray(synth.degrade(image, rng)), symbols, boxes)
+        return Piece(np.asarray(synth.degrade(image, rng)), symbols, boxes, real=False)
 
     def __iter__(self) -> Iterator[object]:
         worker = get_worker_info()

@@ -8,6 +8,7 @@ How well it finds and survives compression is measured by `anchorfold eval CORPU
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,31 +27,34 @@ from training.nano.vocabulary import load_vocabulary
 
 CANDIDATES = 5000
 CLEAR = 0.75  # a patch of one word gives it at least this share; the others straddle two
+HEIGHTS = (12, 16, 24)  # line heights in pixels that split the measure: small print, body text, and two of headings
 
 
 def labelled_images(
     data: Path, fonts: Path, count: int, seed: int
 ) -> Iterator[tuple[str, Image.Image, str, np.ndarray]]:
     """Unseen fonts on invented pages (those of offices and publishers, and of every kind), and unseen documents."""
-    rng = random.Random(seed)
     unseen = synth.latin_fonts(fonts, held_out=True)
     ordinary = tuple(path for family in synth.font_families(unseen)[0] for path in family)
     words = load_vocabulary(data)[0]
+    for kind, chosen in (("unseen ordinary fonts", ordinary), ("unseen fonts of every kind", unseen)):
+        rng = random.Random(f"{seed}/{kind}")
+        for _ in range(count):
+            yield kind, *synth.make_crop(rng, chosen, words, 768, 768)
     pages = sorted((data / "pages" / "held_out").glob("*.npz"))
-    for _ in range(count):
-        for kind, chosen in (("unseen ordinary fonts", ordinary), ("unseen fonts of every kind", unseen)):
-            image, symbols, boxes = synth.make_crop(rng, chosen, words, 768, 768)
-            yield kind, image, symbols, boxes
-        image, symbols, boxes = load_page(rng.choice(pages))
-        yield "unseen documents", image, symbols, boxes
+    for path in random.Random(seed).sample(pages, min(count, len(pages))):
+        yield "unseen documents", *load_page(path)
 
 
 @dataclass(frozen=True)
 class Read:
-    """A labelled patch: its number, the share that its largest word has of it, and whether that word came first."""
+    """A labelled patch: its number, its largest word, that word's share of it and height in pixels, and whether it
+    came first."""
 
     patch: int
+    word: str
     share: float
+    height: float
     right: bool
 
 
@@ -69,22 +73,39 @@ def read_page(model: Nano, image: Image.Image, symbols: str, found: np.ndarray, 
     candidates = texts + extra[: max(0, CANDIDATES - len(texts))]
     vectors = model.model.embed_words(*model.words.lookup(candidates)).float()
     answers = (state.embeddings @ vectors.T).argmax(1)
-    number = {w: i for i, w in enumerate(candidates)}
     best: dict[int, tuple[float, int]] = {}
     for (patch, word), share in zip(pairs.tolist(), shares.tolist(), strict=True):
-        best[patch] = max(best.get(patch, (0.0, -1)), (share, number[words.texts[word]]))
-    return [Read(patch, share, bool(answers[patch] == word)) for patch, (share, word) in best.items()]
+        best[patch] = max(best.get(patch, (0.0, -1)), (share, word))
+    heights = words.boxes[:, 3] - words.boxes[:, 1]
+    return [
+        Read(patch, words.texts[word], share, float(heights[word]), candidates[answers[patch]] == words.texts[word])
+        for patch, (share, word) in best.items()
+    ]
 
 
-def read_words(model: Nano, data: Path, fonts: Path, count: int, seed: int = 5) -> dict[str, float]:
-    """Share of labelled patches whose largest word comes first; and of those that show one word, mostly."""
+def read_words(model: Nano, data: Path, fonts: Path, count: int, seed: int = 5) -> dict[str, list[Read]]:
+    """What the labelled patches of `count` pages of each kind were read as."""
     rng = random.Random(seed)
-    right: dict[str, list[bool]] = {}
+    found: dict[str, list[Read]] = {}
     for kind, image, symbols, boxes in labelled_images(data, fonts, count, seed):
-        found = read_page(model, image, symbols, boxes, rng)
-        right.setdefault(kind, []).extend(r.right for r in found)
-        right.setdefault(f"{kind}, patches of one word", []).extend(r.right for r in found if r.share >= CLEAR)
-    return {kind: float(np.mean(r)) for kind, r in right.items()}
+        found.setdefault(kind, []).extend(read_page(model, image, symbols, boxes, rng))
+    return found
+
+
+def breakdown(found: list[Read], known: set[str]) -> dict[str, tuple[float, int]]:
+    """Share of patches whose largest word came first, and their number: all, then by what and how large they show."""
+    edges = (0.0, *HEIGHTS, float("inf"))
+    parts: dict[str, list[Read]] = {
+        "all": found,
+        "one word": [r for r in found if r.share >= CLEAR],
+        "known words": [r for r in found if r.word in known],
+        "numbers": [r for r in found if r.word.isdigit()],
+        "other strings": [r for r in found if r.word not in known and not r.word.isdigit()],
+    }
+    for low, high in itertools.pairwise(edges):
+        name = f"under {high} px" if not low else f"{low} px and more" if high == edges[-1] else f"{low} to {high} px"
+        parts[name] = [r for r in found if low <= r.height < high]
+    return {name: (float(np.mean([r.right for r in part])), len(part)) for name, part in parts.items() if part}
 
 
 def main() -> None:
@@ -96,8 +117,10 @@ def main() -> None:
     arguments = parser.parse_args()
     model = anchorfold.load(arguments.model)
     assert isinstance(model, Nano)
-    for kind, share in read_words(model, arguments.data, arguments.fonts, arguments.pages).items():
-        print(f"{kind}: {100 * share:.1f} % of patches name their word first among {CANDIDATES}")
+    for kind, found in read_words(model, arguments.data, arguments.fonts, arguments.pages).items():
+        print(f"{kind}: labelled patches that name their word first among {CANDIDATES:,}")
+        for part, (share, patches) in breakdown(found, set(model.words.words)).items():
+            print(f"  {part:<16} {100 * share:5.1f} %  of {patches:6,}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,10 @@ from training.nano.labels import character_map, group_words, patch_words
 
 @dataclass
 class Example:
-    """One piece with its labels: patches to keep, words, who owns them, and how large each is printed `(n,)`."""
+    """One piece with its labels: patches to keep, words, who owns them, and how large each is printed `(n,)`.
+
+    Which words matter is learnt from `real` pages alone: an invented one is about nothing.
+    """
 
     pixels: Tensor
     kept: Tensor
@@ -26,6 +29,7 @@ class Example:
     shares: Tensor
     sizes: Tensor
     characters: Tensor
+    real: bool
 
 
 class WordPieces(Pieces):
@@ -55,6 +59,7 @@ class WordPieces(Pieces):
             to_tensor(piece.pixels), torch.from_numpy(kept), words.texts, torch.from_numpy(pairs),
             torch.from_numpy(shares), torch.from_numpy(word_sizes(words.boxes)),
             torch.from_numpy(character_map(piece.symbols, piece.boxes, self.height, self.width)),
+            piece.real,
         )  # fmt: skip
 
 

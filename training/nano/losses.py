@@ -10,9 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anchorfold.focus import layer_score, propagate
-from anchorfold.fold import fold_onto, top_tokens
+from anchorfold.fold import Projection, fold_onto, top_tokens
 
 TEMPERATURE = 0.06
+NEARLY = 0.93  # patches that add this share of the most are as good as the best one
+LEVEL_SCALE = 0.3  # of the logarithm of centrality: how sharply the selected part from the others
 
 
 def reading_loss(vectors: Tensor, words: Tensor, pairs: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,39 +53,73 @@ def layer_centrality(query: Tensor, key: Tensor, steps: int) -> Tensor:
     return layer_score(propagate(graph, steps))
 
 
-def anchors_wanted(vectors: Tensor, words: Tensor, values: Tensor, most: int) -> Tensor:
-    """`(N,)` summing to 1: where attention should gather, so that the most central patches cover the page's words.
+def universal_saliency(query: Tensor, key: Tensor, patches: int) -> Tensor:
+    """Differentiable attention `(N,)` from AGC's tokens: `query (H, u, d)` theirs, `key (H, T, d)`, patches last."""
+    weights = (query @ key.transpose(1, 2) * query.shape[-1] ** -0.5).softmax(-1)
+    return weights.mean((0, 1))[-patches:]
 
-    Patches are taken one by one, each for what it adds to the words' best matches so far; a patch wants the
-    square root of what it added, as one that is taken late is still worth an anchor.
+
+def anchors_wanted(vectors: Tensor, words: Tensor, values: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Where attention should gather, so that the most central patches cover the page's words.
+
+    Patches are taken one by one, each for what it adds to the words' best matches so far. Of patches that add
+    nearly as much the first in reading order is taken: which of a word's mentions shows it best by a hair is
+    noise, which one comes first can be seen.
 
     Args:
-        vectors: `(N, 128)` unit vectors of the page's printed patches.
+        vectors: `(N, 128)` unit vectors of the page's printed patches, in reading order.
         words: `(W, 128)` unit vectors of its distinct words.
         values: `(W,)` how much each word is likely to be asked for.
         most: how many patches are taken.
+
+    Returns:
+        `(k,)` patches in the order they were taken, k <= most, and `(k,)` what each added.
     """
-    similarity = words @ vectors.T
+    similarity = (words @ vectors.T).clamp(min=0)
     best = torch.zeros(len(words))
-    wanted = torch.zeros(len(vectors))
+    gain = values @ similarity
+    taken, added = [], []
     for _ in range(min(most, len(vectors))):
-        gain = values @ (similarity - best[:, None]).clamp(min=0)
-        gain[wanted > 0] = -1
-        value, patch = gain.max(0)
-        if value <= 0:
+        patch = int((gain >= NEARLY * gain.max()).int().argmax())
+        if gain[patch] <= 1e-4:
             break
-        wanted[patch] = value.sqrt()
-        best = torch.maximum(best, similarity[:, patch])
-    total = wanted.sum()
-    return wanted / total if total > 0 else torch.full_like(wanted, 1 / len(wanted))
+        taken.append(patch)
+        added.append(float(gain[patch]))
+        # Only words that this patch shows better than those before change what the others would add.
+        raised = (similarity[:, patch] > best).nonzero().flatten()
+        shown, level = similarity[raised], similarity[raised, patch]
+        lost = (shown - best[raised, None]).clamp(min=0) - (shown - level[:, None]).clamp(min=0)
+        gain -= values[raised] @ lost
+        gain[patch] = 0
+        best[raised] = level
+    return torch.tensor(taken, dtype=torch.long), torch.tensor(added)
 
 
-def centrality_loss(score: Tensor, wanted: Tensor) -> Tensor:
-    """Cross-entropy between where attention is wanted `(N,)` (sums to 1) and where it gathers `(N,)` (mean 1)."""
-    return -(wanted * (score / len(score)).clamp(min=1e-9).log()).sum()
+def centrality_loss(score: Tensor, taken: Tensor, added: Tensor) -> Tensor:
+    """Cross-entropy between where attention is wanted and where it gathers, `score (N,)` with mean 1.
+
+    A patch wants the square root of what it `added (k,)`: one that was `taken (k,)` late is still worth an anchor.
+    """
+    wanted = added.sqrt() / added.sqrt().sum().clamp(min=1e-9)
+    return -(wanted * (score[taken] / len(score)).clamp(min=1e-9).log()).sum()
 
 
-def folded(hidden: Tensor, score: Tensor, ratio: float, projection: torch.nn.Linear) -> Tensor:
+def selection_loss(score: Tensor, taken: Tensor, sizes: list[int]) -> Tensor:
+    """Are the m most central patches `score (N,)` the first m that were `taken (k,)`, for each of the `sizes`?
+
+    Those to take should lie above the m-th score and the others below it; both sides count alike.
+    """
+    level = score.clamp(min=1e-9).log()
+    losses = []
+    for m in {min(m, len(taken)) for m in sizes} - {0, len(score)}:
+        above = torch.zeros(len(score), dtype=torch.bool)
+        above[taken[:m]] = True
+        beyond = (level - level.detach().topk(m).values[-1]) / LEVEL_SCALE
+        losses.append(F.softplus(-beyond[above]).mean() + F.softplus(beyond[~above]).mean())
+    return torch.stack(losses).mean() if losses else score.sum() * 0
+
+
+def folded(hidden: Tensor, score: Tensor, ratio: float, projection: Projection) -> Tensor:
     """`(m, 128)` the page after focus and fold, differentiable in hidden states and weights."""
     vectors = F.normalize(projection(hidden), dim=-1)
     m = max(1, int(ratio * len(hidden)))

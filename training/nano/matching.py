@@ -2,6 +2,10 @@
 
 python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage words --steps 2000
 python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage pages --steps 2000
+
+The stage called agc makes another model, for the trained baseline: AGC's universal tokens, learnt along with the rest.
+
+python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage agc --start src/anchorfold/nano/weights --steps 200
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ import argparse
 import random
 import time
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -47,11 +52,13 @@ class Stage:
     retention: float
     centrality: float
     blank_kept: float
+    universal: int = 0
 
 
 STAGES = {
     "words": Stage(384, 640, 4, 0.9, 2e-3, True, 0.0, 0.0, 0.05, 0.25),
-    "pages": Stage(1024, 768, 2, 0.7, 6e-4, False, 0.5, 1.5, 1.0, 0.4),
+    "pages": Stage(1024, 768, 2, 0.5, 9e-4, False, 0.5, 1.5, 1.0, 0.4),
+    "agc": Stage(1024, 768, 2, 0.7, 6e-4, True, 0.5, 1.5, 0.0, 0.4, universal=128),
 }
 
 
@@ -65,11 +72,20 @@ AttentionInterface.register("nano_record", record_attention)
 AttentionMaskInterface.register("nano_record", sdpa_mask)
 
 
-def load_start(data: Path, start: Path | None = None) -> tuple[NanoModel, WordIndex, dict[str, float]]:
-    """A model with the stem of stage 1 and the tables of stage 0, or an exported one to go on with."""
+def load_start(
+    data: Path, start: Path | None = None, universal: int = 0
+) -> tuple[NanoModel, WordIndex, dict[str, float]]:
+    """A model with the stem of stage 1 and the tables of stage 0, or an exported one to go on with.
+
+    `universal` tokens for AGC are new registers behind those that it has.
+    """
     torch.manual_seed(0)
     if start is not None:
         model = NanoModel.from_pretrained(start, dtype=torch.float32)
+        if universal:
+            new = model.registers.std() * torch.randn(universal, model.config.hidden_size)
+            model.registers = torch.nn.Parameter(torch.cat((model.registers.detach(), new)))
+            model.config.registers += universal
         model.config._attn_implementation_internal = "nano_record"
         index = WordIndex.load(start)
         return model, index, dict(zip(index.words, model.word_weights.tolist(), strict=True))
@@ -128,24 +144,41 @@ def batch_loss(
     first, right_first = losses.reading_loss(F.normalize(alone, dim=-1), candidates, pair, share)
     loss = read + 0.5 * find + 0.5 * first
     report = {"read": read.item(), "right": right.item(), "alone": right_first.item(), "find": find.item()}
-    asked = [word_values(e, weights) for e in batch]
-    values = [torch.tensor(list(a.values())) for a in asked]
-    known = [candidates[[number[w] for w in a]] for a in asked]
-    focus, scores = focus_loss(model, batch, vectors, known, values, rng.choice(FOCUS_STEPS), rows * columns)
-    loss = loss + stage.centrality * focus
-    report["central"] = focus.item()
-    if stage.page_loss:
-        ratio = rng.choice([0.05, 0.1, 0.2])
-        # Blank patches are thinned out while training: keep the number of vectors, not the share.
-        pages = [
-            losses.folded(h[: len(e.kept)], s, min(1.0, ratio * rows * columns / len(e.kept)), model.projection)
-            for h, s, e in zip(hidden, scores, batch, strict=True)
+    real = [b for b, e in enumerate(batch) if e.real]
+    pieces, whole = [batch[b] for b in real], [vectors[b] for b in real]
+    asked = [word_values(e, weights) for e in pieces]
+    registers = model.config.registers
+    if real and stage.universal:
+        query, key = model.layers[-1].self_attn.seen
+        scores = [
+            losses.universal_saliency(
+                query[b, :, registers - stage.universal : registers], key[b, :, : registers + len(e.kept)], len(e.kept)
+            )
+            for b, e in zip(real, pieces, strict=True)
         ]
-        sets = [set(e.words) for e in batch]
+    elif real:
+        values = [torch.tensor(list(a.values())) for a in asked]
+        known = [candidates[[number[w] for w in a]] for a in asked]
+        query, key = model.layers[rng.choice(FOCUS_LAYERS)].self_attn.seen
+        visual = [slice(registers, registers + len(e.kept)) for e in pieces]
+        graphs = [(query[b, :, v], key[b, :, v]) for b, v in zip(real, visual, strict=True)]
+        focus, scores = focus_loss(graphs, pieces, whole, known, values, rng.choice(FOCUS_STEPS), rows * columns)
+        loss = loss + stage.centrality * focus
+        report["central"] = focus.item()
+    if real and stage.page_loss:
+        ratio = rng.choice([0.05, 0.05, 0.1, 0.2])
+        # Blank patches are thinned out while training: keep the number of vectors, not the share.
+        ratios = [min(1.0, ratio * rows * columns / len(e.kept)) for e in pieces]
+        if stage.universal:  # AGC averages vectors, AnchorFold what they are projected from
+            pages = [losses.folded(*p, lambda v: v) for p in zip(whole, scores, ratios, strict=True)]
+        else:
+            states = [hidden[b, : len(e.kept)] for b, e in zip(real, pieces, strict=True)]
+            pages = [losses.folded(*p, model.projection) for p in zip(states, scores, ratios, strict=True)]
+        sets = [set(e.words) for e in pieces]
         present = torch.tensor([[w in s for s in sets] for w in texts])
         value = torch.tensor([[v.get(w, 0.0) for v in asked] for w in texts])
         page = losses.word_page_loss(pages, candidates[: len(texts)], present, value)
-        kept = losses.retention_loss(vectors, pages, candidates[: len(texts)], present, value)
+        kept = losses.retention_loss(whole, pages, candidates[: len(texts)], present, value)
         loss = loss + stage.page_loss * page + stage.retention * kept
         report |= {"page": page.item(), "lost": kept.item()}
     if not stage.frozen_stem:
@@ -157,27 +190,27 @@ def batch_loss(
 
 
 def focus_loss(
-    model: NanoModel, batch: list[Example], vectors: list[Tensor], words: list[Tensor], values: list[Tensor],
-    steps: int, patches: int,
+    graphs: list[tuple[Tensor, Tensor]], pieces: list[Example], vectors: list[Tensor], words: list[Tensor],
+    values: list[Tensor], steps: int, patches: int,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
-    """How far attention in the focus layers is from patches that cover each piece's words, and its centrality `(N,)`.
+    """How far attention of a focus layer is from patches that cover each piece's words, and its centrality `(N,)`.
 
     Args:
+        graphs: queries and keys `(H, N, d)` of each piece's patches in the layer.
         vectors: `(N, 128)` of each piece's kept patches.
         words, values: `(W, 128)` and `(W,)` its distinct words and how likely each is asked for.
         steps: propagation depth.
         patches: of a whole piece, blank ones included: a fifth of them may become anchors.
     """
-    layers = [model.layers[i].self_attn.seen for i in FOCUS_LAYERS]
+    sizes = [patches // times for times in (5, 10, 20)]
     scores, central = [], []
-    for b, (e, page) in enumerate(zip(batch, vectors, strict=True)):
-        visual = slice(model.config.registers, model.config.registers + len(e.kept))
-        views = [losses.layer_centrality(q[b, :, visual], k[b, :, visual], steps) for q, k in layers]
+    for (query, key), e, page, known, value in zip(graphs, pieces, vectors, words, values, strict=True):
+        score = losses.layer_centrality(query, key, steps)
         printed = e.pairs[:, 0].unique()
-        taken = losses.anchors_wanted(page[printed].detach(), words[b], values[b], patches // 5)
-        wanted = torch.zeros(len(page)).index_copy_(0, printed, taken)
-        central.append(torch.stack([losses.centrality_loss(v, wanted) for v in views]).mean())
-        scores.append(torch.stack(views).mean(0))
+        taken, added = losses.anchors_wanted(page[printed].detach(), known, value, patches // 5)
+        gathered = losses.centrality_loss(score, printed[taken], added)
+        central.append(gathered + losses.selection_loss(score, printed[taken], sizes))
+        scores.append(score)
     return torch.stack(central).mean(), scores
 
 
@@ -186,7 +219,8 @@ def train(
 ) -> list[dict[str, float]]:
     """Train or resume a stage; returns its curve. `start` is an exported model to go on with."""
     stage = STAGES[name]
-    model, index, weights = load_start(data, start)
+    assert start is not None or not stage.universal, "the stage called agc goes on from an exported model"
+    model, index, weights = load_start(data, start, stage.universal)
     path = data / f"{name}.pt"
     state = checkpoint.load(path)
     follows = state is None and start is None and name == "pages"
@@ -232,7 +266,7 @@ def train(
         step += 1
         reports.append({"loss": loss.item(), **report})
         if step % every == 0:
-            mean = {k: float(np.mean([r[k] for r in reports])) for k in reports[0]}
+            mean = {k: float(np.mean([r[k] for r in reports if k in r])) for k in dict.fromkeys(chain(*reports))}
             curve.append({"step": step, **mean})
             print(f"step {step}  " + "  ".join(f"{k} {v:.3f}" for k, v in mean.items())
                   + f"  {(time.time() - began) / every:.2f} s/step", flush=True)  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import itertools
 import random
 from pathlib import Path
 
@@ -68,6 +69,12 @@ def load_font(path: str, size: int) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(path, size) if path else ImageFont.load_default(size)  # type: ignore[return-value]
 
 
+@functools.lru_cache(100_000)
+def letter_width(font: ImageFont.FreeTypeFont, character: str) -> float:
+    """Pixels that a character takes when it stands alone."""
+    return font.getlength(character)
+
+
 def random_word(rng: random.Random, vocabulary: list[str]) -> str:
     kind = rng.random()
     if kind < 0.68:
@@ -112,7 +119,9 @@ def draw_block(
             if x + width > right:
                 break
             draw.text((x, y), word, fill=ink, font=font, anchor="ls")
-            edges = [font.getlength(word[:i]) for i in range(len(word))] + [width]
+            alone = [letter_width(font, character) for character in word]
+            # Kerning moves letters by less than a label's width: it is spread over the word.
+            edges = [e * width / (sum(alone) or 1) for e in itertools.accumulate(alone, initial=0.0)]
             for i, character in enumerate(word):
                 symbol = fold_character(character)
                 if symbol:
