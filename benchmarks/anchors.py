@@ -62,9 +62,7 @@ def main() -> None:
     answered = [page for page in corpus.ids() if page in asked]
     wanted = set(answered[:: max(1, len(answered) // arguments.pages)][: arguments.pages])
     found: dict[str, list[tuple[float, ...]]] = {label: [] for label in compressors}
-    for identity, image in corpus.pages(0, model.page_pixels):
-        if identity not in wanted:
-            continue
+    for identity, image in corpus.pages(model.page_pixels, only=wanted):
         (state,) = model.page_states([image], signals)
         assert state.grid is not None
         printed = torch.from_numpy(printed_patches(image, state.grid))

@@ -12,8 +12,7 @@ from anchorfold.evaluation.methods import Method
 
 def numbered(name, count):
     """A corpus whose pages are as wide as their number."""
-    ids = [f"{name}{i}" for i in range(count)]
-    return Corpus(name, lambda skip, _: ((ids[i], Image.new("RGB", (i + 1, 1))) for i in range(skip, count)), lambda: ids, ())  # fmt: skip  # noqa: E501
+    return Corpus(name, lambda _: ((f"{name}{i}", lambda i=i: Image.new("RGB", (i + 1, 1))) for i in range(count)), ())
 
 
 def test_the_manifest_takes_as_many_pages_of_each_data_set():

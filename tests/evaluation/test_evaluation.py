@@ -33,9 +33,10 @@ def folder(tmp_path):
 class TestCorpus:
     def test_pages_and_queries_without_what_is_excluded(self, folder):
         corpus = local_corpus(folder)
-        assert corpus.ids() == [identity for identity, _ in corpus.pages(0, 10_000)]
-        assert [i for i, _ in corpus.pages(0, 40_000)] == ["a.pdf#1", "a.pdf#2", "b.pdf#0", "b.pdf#1"]
-        assert [i for i, _ in corpus.pages(3, 40_000)] == ["b.pdf#1"]
+        assert corpus.ids() == ["a.pdf#1", "a.pdf#2", "b.pdf#0", "b.pdf#1"]
+        assert [i for i, _ in corpus.pages(40_000)] == corpus.ids()
+        assert [i for i, _ in corpus.pages(40_000, skip=3)] == ["b.pdf#1"]
+        assert [i for i, _ in corpus.pages(40_000, only={"b.pdf#0"})] == ["b.pdf#0"]
         assert [q.id for q in corpus.queries] == ["q1", "q2"]
 
     def test_what_is_wrong_is_said(self, folder, tmp_path):
@@ -74,7 +75,7 @@ class TestCollecting:
         model, corpus = models["colpali"], local_corpus(folder)
         found = collect(corpus, model, METHODS, tmp_path / "run")
         assert found.pages == ["a.pdf#1", "a.pdf#2", "b.pdf#0", "b.pdf#1"]
-        images = [image for _, image in corpus.pages(0, model.page_pixels)]
+        images = [image for _, image in corpus.pages(model.page_pixels)]
         for label in ("none@1", "anchorfold@0.25", "1d-pooling@cap3"):
             method = next(m for m in METHODS if m.label == label)
             vectors, lengths = found.vectors(label)
@@ -163,7 +164,7 @@ def test_words_that_queries_share_are_scored_once_with_the_same_result():
 
 def test_pages_beyond_the_calibration_are_not_needed(folder, models):
     model, corpus = models["colpali"], local_corpus(folder)
-    assert len(list(islice(corpus.pages(0, model.page_pixels), 128))) == 4
+    assert len(list(islice(corpus.pages(model.page_pixels), 128))) == 4
 
 
 def test_the_nine_windows_are_those_of_the_paper():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from PIL import Image
 
 from anchorfold.errors import AnchorFoldError
-from anchorfold.evaluation.corpus import Corpus, Query
+from anchorfold.evaluation.corpus import Corpus, Query, Unrendered
 
 # mteb's task for each data set, by the names that the paper's tables use. REAL-MM-RAG's tasks ask the queries of
 # rephrase level 3; ViDoRe v2's hold all four languages.
@@ -69,18 +70,17 @@ def task_corpus(task: Any, name: str, benchmark: str) -> Corpus:
             if relevant:
                 queries.append(Query(f"{subset}/{split}/{row['id']}", row["text"], relevant, subset))
 
-    def pages(skip: int, _: int) -> Iterator[tuple[str, Image.Image]]:
-        seen = 0
+    def unrendered(_: int) -> Iterator[Unrendered]:
         for split, corpus in corpora.items():
-            for number in range(max(0, skip - seen), len(corpus)):
-                row = corpus[number]
-                yield f"{split}/{row['id']}", row["image"].convert("RGB")
-            seen += len(corpus)
+            for number, page in enumerate(corpus["id"]):
+                yield f"{split}/{page}", partial(row_image, corpus, number)
 
-    def ids() -> list[str]:
-        return [f"{split}/{page}" for split, corpus in corpora.items() for page in corpus["id"]]
+    return Corpus(name, unrendered, tuple(queries), benchmark)
 
-    return Corpus(name, pages, ids, tuple(queries), benchmark)
+
+def row_image(rows: Any, number: int) -> Image.Image:
+    """The page image of one row of a data set."""
+    return rows[number]["image"].convert("RGB")
 
 
 def find_corpora(source: str) -> list[Corpus] | None:

@@ -60,7 +60,7 @@ def collect(
     signals = wanted_signals(compressors.values(), model.settings)
     files = {(label, kind): open(folder / f"{label}.{kind}", "ab") for label in compressors for kind in ("vectors", "lengths")}  # fmt: skip  # noqa: E501, SIM115
     try:
-        remaining = corpus.pages(len(state["pages"]), model.page_pixels)
+        remaining = corpus.pages(model.page_pixels, skip=len(state["pages"]))
         while batch := list(islice(remaining, SAVE_EVERY)):
             pages = model.page_states((image for _, image in batch), signals)
             for (identity, _), page in zip(batch, pages, strict=True):
@@ -105,7 +105,7 @@ def _calibrate_docpruners(compressors: dict[str, Compressor], corpus: Corpus, mo
         return
     if not state["thresholds"]:
         wanted = next(iter(waiting.values())).signals(model.settings)
-        images = (image for _, image in islice(corpus.pages(0, model.page_pixels), CALIBRATION_PAGES))
+        images = (image for _, image in islice(corpus.pages(model.page_pixels), CALIBRATION_PAGES))
         found = [s.mean_signal(wanted) for s in model.page_states(images, wanted)]
         for label, each in waiting.items():
             state["thresholds"][label] = each.calibrate(iter(found)).threshold

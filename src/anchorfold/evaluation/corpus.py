@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -27,18 +27,33 @@ class Query:
     kind: str = "query"
 
 
+# A page's id, and what renders it: to be called before the next one is asked for.
+Unrendered = tuple[str, Callable[[], Image.Image]]
+
+
 @dataclass(frozen=True)
 class Corpus:
-    """`pages(skip, pixels)` yields (id, image) in a stable order, without the first `skip` pages; `ids()` no images.
+    """`unrendered(pixels)` yields its pages in a stable order, to be rendered at about that size.
 
     `benchmark` is the paper's name of what it belongs to, if anything.
     """
 
     name: str
-    pages: Callable[[int, int], Iterator[tuple[str, Image.Image]]]
-    ids: Callable[[], list[str]]
+    unrendered: Callable[[int], Iterator[Unrendered]]
     queries: tuple[Query, ...]
     benchmark: str | None = None
+
+    def ids(self) -> list[str]:
+        """Of all pages, none of them rendered."""
+        return [identity for identity, _ in self.unrendered(1)]
+
+    def pages(
+        self, pixels: int, *, skip: int = 0, only: Container[str] | None = None
+    ) -> Iterator[tuple[str, Image.Image]]:
+        """Ids and images without the first `skip` pages, or of some pages; no others are rendered."""
+        for identity, render in islice(self.unrendered(pixels), skip, None):
+            if only is None or identity in only:
+                yield identity, render()
 
 
 def local_corpus(folder: str | Path, documents: Sequence[str] | None = None) -> Corpus:
@@ -56,7 +71,7 @@ def local_corpus(folder: str | Path, documents: Sequence[str] | None = None) -> 
         files = [p for p in files if p.name in documents or p.stem in documents]
     names = {p.name for p in files}
 
-    def opened(pixels: int) -> Iterator[tuple[str, Callable[[], Image.Image]]]:
+    def unrendered(pixels: int) -> Iterator[Unrendered]:
         for path in files:
             try:
                 with open_pages(path, pixels) as pages:
@@ -65,12 +80,6 @@ def local_corpus(folder: str | Path, documents: Sequence[str] | None = None) -> 
                             yield page_id(path.name, number), partial(pages.image, number)
             except UnreadableDocumentError as problem:
                 raise AnchorFoldError(f"{path} cannot be read: {problem}.") from problem
-
-    def pages(skip: int, pixels: int) -> Iterator[tuple[str, Image.Image]]:
-        return ((identity, render()) for identity, render in islice(opened(pixels), skip, None))
-
-    def ids() -> list[str]:
-        return [identity for identity, _ in opened(1)]
 
     queries = []
     for number, line in enumerate((folder / QUERIES_FILE).read_text("utf-8").splitlines(), 1):
@@ -85,7 +94,7 @@ def local_corpus(folder: str | Path, documents: Sequence[str] | None = None) -> 
             queries.append(found)
     if not queries:
         raise AnchorFoldError(f"{folder / QUERIES_FILE} holds no query with a page that answers it.")
-    return Corpus(folder.resolve().name, pages, ids, tuple(queries))
+    return Corpus(folder.resolve().name, unrendered, tuple(queries))
 
 
 def page_id(file: str, number: int) -> str:

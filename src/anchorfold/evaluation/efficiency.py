@@ -50,7 +50,7 @@ def sample_pages(corpora: Sequence[Corpus], pixels: int, count: int = SAMPLE) ->
     for corpus, share in zip(corpora, even_shares(count, len(corpora)), strict=True):
         ids = corpus.ids()
         chosen = set(random.Random(SEED).sample(ids, min(share, len(ids))))
-        found += [image for identity, image in corpus.pages(0, pixels) if identity in chosen]
+        found += [image for _, image in corpus.pages(pixels, only=chosen)]
     return found
 
 

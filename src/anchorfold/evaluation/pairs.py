@@ -25,8 +25,8 @@ def corpus_pairs(corpus: Corpus, pixels: int, count: int = COUNT, seed: int = SE
     wanted: dict[str, list[str]] = {}
     for page, text in candidates[:count]:
         wanted.setdefault(page, []).append(text)
-    for page, image in corpus.pages(0, pixels):
-        for text in wanted.get(page, ()):
+    for page, image in corpus.pages(pixels, only=wanted):
+        for text in wanted[page]:
             yield text, image
 
 
