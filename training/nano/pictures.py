@@ -39,7 +39,8 @@ def draw_curves(data: Path, names: list[str], path: Path) -> None:
             panel.plot(steps, alone, lw=1.2, ls=":", color=line.get_color(), label=f"{name}, patch alone")
         start = steps[-1]
     panel.set(xlabel="steps", ylabel="right on training pieces, %", ylim=(0, 100))
-    panel.set_title("characters named (reading), then words named first among about 3,700")
+    characters = "characters named (reading), then " if "reading" in names else ""
+    panel.set_title(f"{characters}words named first among about 3,700")
     panel.legend(fontsize=8, ncols=2, loc="upper left")
     figure.savefig(path)
     plt.close(figure)
