@@ -119,7 +119,7 @@ class TestCost:
     def test_block_wise_memory_is_bounded(self):
         """Propagation over 6,000 tokens keeps no matrix larger than its row block."""
         n, largest = 6000, 0
-        view = signals.LayerView(torch.randn(1, n, 8), torch.randn(1, n, 8), 0.3, torch.arange(n), 0)
+        view = signals.LayerView(torch.randn(1, n, 8), torch.randn(1, n, 8), 0.3, torch.arange(n))
 
         class Watch(torch.utils._python_dispatch.TorchDispatchMode):
             def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -192,8 +192,8 @@ class TestManners:
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
     def test_half_precision_models_are_measured_in_float32(self, dtype):
         q, k = (torch.randn(4, 9, 8, generator=torch.Generator().manual_seed(i)).to(dtype) for i in (0, 1))
-        view = signals.LayerView(q, k[:2], 0.3, torch.arange(2, 9), 0)
-        wide = signals.LayerView(q.float(), k[:2].float(), 0.3, torch.arange(2, 9), 0)
+        view = signals.LayerView(q, k[:2], 0.3, torch.arange(2, 9))
+        wide = signals.LayerView(q.float(), k[:2].float(), 0.3, torch.arange(2, 9))
         for kind in (Propagated, InDegree, FromLastText):
             found = kind.measure([kind(0)], view)[kind(0)]
             assert found.dtype == torch.float32
