@@ -9,7 +9,7 @@ from anchorfold.errors import AnchorFoldError
 # Okabe and Ito's palette.
 COLOURS = {
     "anchorfold": "#D55E00", "semantic-clustering": "#0072B2", "sap": "#009E73", "docpruner": "#CC79A7",
-    "1d-pooling": "#E69F00", "ward": "#56B4E9", "spread-fold": "#8C510A",
+    "1d-pooling": "#E69F00", "ward": "#56B4E9", "spread-fold": "#8C510A", "agc": "#B2182B",
     "focus-clustering": "#35247A", "random-anchors": "#999999", "random": "#666666", "none": "#000000",
 }  # fmt: skip
 MARKERS = {
