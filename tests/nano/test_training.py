@@ -1,5 +1,6 @@
 """A smoke run of the curriculum, from a PDF to a model that loads: losses must fall."""
 
+import math
 import random
 from dataclasses import replace
 
@@ -149,12 +150,22 @@ def test_attention_is_asked_for_the_patches_that_were_taken():
     assert losses.selection_loss(spread, taken[:0], [2]) == 0
 
 
-def test_rare_and_large_words_are_asked_for():
+def test_repeats_are_asked_to_look_at_their_anchor():
+    vectors = torch.eye(3)[[0, 0, 1, 0, 2]]  # patches 1 and 3 repeat patch 0; the last one is blank
+    printed, taken, added = torch.arange(4), torch.tensor([0, 2]), torch.tensor([0.9, 0.4])
+    even, pointing = torch.full((2, 5, 5), 0.2), torch.full((2, 5, 5), 0.2)
+    pointing[0, 1], pointing[0, 3] = torch.eye(5)[0], torch.eye(5)[0]  # one head of the two
+    assert losses.repeat_loss(even, vectors, printed, taken, added).item() == pytest.approx(-math.log(0.2))
+    assert losses.repeat_loss(pointing, vectors, printed, taken, added).item() == pytest.approx(-math.log(0.6))
+    assert losses.repeat_loss(even, torch.eye(5), printed, taken, added) == 0  # nothing repeats
+
+
+def test_rare_large_and_repeated_words_are_asked_for():
     boxes = np.array([[0, 0, 32, 16], [32, 0, 64, 16], [64, 0, 96, 32], [0, 32, 9, 48]], np.float32)
     none = torch.zeros(0)
     example = examples.Example(none, none, ["the", "revenue", "revenue", "x"], none, none,
                                torch.from_numpy(examples.word_sizes(boxes)), none, True)  # fmt: skip
-    assert examples.word_values(example, {"the": 0.1, "revenue": 0.8}) == pytest.approx({"the": 0.1, "revenue": 3.2})
+    assert examples.word_values(example, {"the": 0.1, "revenue": 0.8}) == pytest.approx({"the": 0.1, "revenue": 6.4})
 
 
 def test_reading_is_broken_down_by_what_and_how_large():

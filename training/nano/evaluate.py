@@ -33,7 +33,8 @@ HEIGHTS = (12, 16, 24)  # line heights in pixels that split the measure: small p
 def labelled_images(
     data: Path, fonts: Path, count: int, seed: int
 ) -> Iterator[tuple[str, Image.Image, str, np.ndarray]]:
-    """Unseen fonts on invented pages (those of offices and publishers, and of every kind), and unseen documents."""
+    """Unseen fonts (on invented pages those of offices and publishers, and of every kind; the text of unseen documents
+    set anew), and unseen documents as they are."""
     unseen = synth.latin_fonts(fonts, held_out=True)
     ordinary = tuple(path for family in synth.font_families(unseen)[0] for path in family)
     words = load_vocabulary(data)[0]
@@ -42,7 +43,13 @@ def labelled_images(
         for _ in range(count):
             yield kind, *synth.make_crop(rng, chosen, words, 768, 768)
     pages = sorted((data / "pages" / "held_out").glob("*.npz"))
-    for path in random.Random(seed).sample(pages, min(count, len(pages))):
+    chosen_pages = random.Random(seed).sample(pages, min(count, len(pages)))
+    rng = random.Random(f"{seed}/plain")
+    for path in chosen_pages:
+        _, symbols, boxes = load_page(path)
+        text = [word for word in group_words(symbols, boxes).texts if len(word) > 1]
+        yield "plain text in unseen ordinary fonts", *synth.set_text(rng, ordinary, text, 768, 768)
+    for path in chosen_pages:
         yield "unseen documents", *load_page(path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,9 +73,13 @@ def word_sizes(boxes: np.ndarray) -> np.ndarray:
 
 
 def word_values(example: Example, weights: dict[str, float]) -> dict[str, float]:
-    """How much each distinct word of a piece is likely to be asked for: its rarity, more where it is printed large."""
-    values: dict[str, float] = {}
+    """How much each distinct word of a piece is likely to be asked for.
+
+    That is its rarity, more where it is printed large, times how often it is printed: what a page is about, it repeats.
+    """
+    sizes: dict[str, float] = {}
     for word, size in zip(example.words, example.sizes.tolist(), strict=True):
         if len(word) > 1 or word.isdigit():
-            values[word] = max(values.get(word, 0.0), weights.get(word, UNKNOWN_WEIGHT) * size**2)
-    return values
+            sizes[word] = max(sizes.get(word, 0.0), size)
+    often = Counter(example.words)
+    return {word: often[word] * weights.get(word, UNKNOWN_WEIGHT) * size**2 for word, size in sizes.items()}

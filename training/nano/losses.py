@@ -15,6 +15,7 @@ from anchorfold.fold import Projection, fold_onto, top_tokens
 TEMPERATURE = 0.06
 NEARLY = 0.93  # patches that add this share of the most are as good as the best one
 LEVEL_SCALE = 0.3  # of the logarithm of centrality: how sharply the selected part from the others
+ALIKE = 0.8  # cosine from which a patch repeats an anchor
 
 
 def reading_loss(vectors: Tensor, words: Tensor, pairs: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,9 +48,13 @@ def finding_loss(vectors: Tensor, words: Tensor, pairs: Tensor, shares: Tensor) 
     return (logits.logsumexp(-1) - (logits + belongs).logsumexp(-1)).mean()
 
 
-def layer_centrality(query: Tensor, key: Tensor, steps: int) -> Tensor:
-    """Differentiable centrality `(N,)` of one page in one layer: `query, key (H, N, d)` of its visual tokens."""
-    graph = (query @ key.transpose(1, 2) * query.shape[-1] ** -0.5).softmax(-1)
+def visual_graph(query: Tensor, key: Tensor) -> Tensor:
+    """Differentiable attention `(H, N, N)` among one page's visual tokens in one layer, from `query, key (H, N, d)`."""
+    return (query @ key.transpose(1, 2) * query.shape[-1] ** -0.5).softmax(-1)
+
+
+def layer_centrality(graph: Tensor, steps: int) -> Tensor:
+    """Differentiable centrality `(N,)` of one page in one layer, from its `graph (H, N, N)`."""
     return layer_score(propagate(graph, steps))
 
 
@@ -117,6 +122,28 @@ def selection_loss(score: Tensor, taken: Tensor, sizes: list[int]) -> Tensor:
         beyond = (level - level.detach().topk(m).values[-1]) / LEVEL_SCALE
         losses.append(F.softplus(-beyond[above]).mean() + F.softplus(beyond[~above]).mean())
     return torch.stack(losses).mean() if losses else score.sum() * 0
+
+
+def repeat_loss(graph: Tensor, vectors: Tensor, printed: Tensor, taken: Tensor, added: Tensor) -> Tensor:
+    """Does a patch that repeats an anchor look at that anchor, so that centrality flows from the one to the other?
+
+    Which mention of a word is to stand for all of them cannot be told from the word: unless the others are asked to
+    point at it, all are equally central, and a third of the anchors are spent on repeats.
+
+    Args:
+        graph: `(H, N, N)` attention among the patches; some heads may do it.
+        vectors: `(N, 128)` unit vectors, not to be moved by this.
+        printed: `(n,)` the patches that show words.
+        taken, added: `(k,)` the anchors wanted, as positions in `printed`, and what each adds.
+    """
+    near, anchor = (vectors[printed] @ vectors[printed[taken]].T).max(1)
+    near[taken] = 0
+    rows = (near >= ALIKE).nonzero().flatten()
+    if not len(rows):
+        return graph.sum() * 0
+    seen = graph[:, printed[rows], printed[taken[anchor[rows]]]].mean(0)
+    weight = added.sqrt()[anchor[rows]]
+    return -(weight * seen.clamp(min=1e-9).log()).sum() / weight.sum()
 
 
 def folded(hidden: Tensor, score: Tensor, ratio: float, projection: Projection) -> Tensor:

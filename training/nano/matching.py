@@ -37,6 +37,7 @@ from training.nano.reading import name_loss
 EXTRA_WORDS = 3000
 FOCUS_LAYERS = (3, 4)  # a fifth of the depth past the middle, as in the paper's backbones: told where to gather
 FOCUS_STEPS = (2, 6)
+REPEATS = 0.3  # weight of asking repeats to point at their anchor, beside where attention gathers
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Stage:
 
 STAGES = {
     "words": Stage(384, 640, 4, 0.9, 2e-3, True, 0.0, 0.0, 0.05, 0.25),
-    "pages": Stage(1024, 768, 2, 0.5, 5e-4, False, 0.5, 1.5, 1.0, 0.4),
+    "pages": Stage(1024, 768, 2, 0.7, 5e-4, False, 0.5, 1.5, 1.0, 0.4),
     "agc": Stage(1024, 768, 2, 0.7, 6e-4, True, 0.5, 1.5, 0.0, 0.4, universal=128),
 }
 
@@ -164,8 +165,8 @@ def batch_loss(
         visual = [slice(registers, registers + len(e.kept)) for e in pieces]
         graphs = [(query[b, :, v], key[b, :, v]) for b, v in zip(real, visual, strict=True)]
         focus, scores = focus_loss(graphs, pieces, whole, known, values, rng.choice(FOCUS_STEPS), rows * columns)
-        loss = loss + stage.centrality * focus
-        report["central"] = focus.item()
+        loss = loss + stage.centrality * sum(focus.values())
+        report |= {name: part.item() for name, part in focus.items()}
     if real and stage.page_loss:
         ratio = rng.choice([0.05, 0.05, 0.1, 0.2])
         # Blank patches are thinned out while training: keep the number of vectors, not the share.
@@ -193,7 +194,7 @@ def batch_loss(
 def focus_loss(
     graphs: list[tuple[Tensor, Tensor]], pieces: list[Example], vectors: list[Tensor], words: list[Tensor],
     values: list[Tensor], steps: int, patches: int,
-) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+) -> tuple[dict[str, Tensor], list[Tensor]]:  # fmt: skip
     """How far attention of a focus layer is from patches that cover each piece's words, and its centrality `(N,)`.
 
     Args:
@@ -204,15 +205,18 @@ def focus_loss(
         patches: of a whole piece, blank ones included: a fifth of them may become anchors.
     """
     sizes = [patches // times for times in (5, 10, 20)]
-    scores, central = [], []
+    scores, parts = [], []
     for (query, key), e, page, known, value in zip(graphs, pieces, vectors, words, values, strict=True):
-        score = losses.layer_centrality(query, key, steps)
+        graph = losses.visual_graph(query, key)
+        score = losses.layer_centrality(graph, steps)
         printed = e.pairs[:, 0].unique()
         taken, added = losses.anchors_wanted(page[printed].detach(), known, value, patches // 5)
         gathered = losses.centrality_loss(score, printed[taken], added)
-        central.append(gathered + losses.selection_loss(score, printed[taken], sizes))
+        chosen = losses.selection_loss(score, printed[taken], sizes)
+        repeats = REPEATS * losses.repeat_loss(graph, page.detach(), printed, taken, added)
+        parts.append(torch.stack((gathered, chosen, repeats)))
         scores.append(score)
-    return torch.stack(central).mean(), scores
+    return dict(zip(("gathered", "chosen", "repeats"), torch.stack(parts).mean(0), strict=True)), scores
 
 
 def share_of_rate(done: float) -> float:

@@ -6,6 +6,7 @@ import functools
 import io
 import itertools
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -98,25 +99,28 @@ def random_word(rng: random.Random, vocabulary: list[str]) -> str:
 
 
 def draw_block(
-    draw: ImageDraw.ImageDraw, rng: random.Random, fonts: tuple[str, ...], vocabulary: list[str],
+    draw: ImageDraw.ImageDraw, rng: random.Random, font: ImageFont.FreeTypeFont, words: Iterator[str],
     area: tuple[int, int, int, int], ink: int, symbols: list[str], boxes: list[tuple[float, float, float, float]],
+    ragged: float = 0.3,
 ) -> None:  # fmt: skip
-    """Fill an area with lines of one font and size; note each character and its box."""
+    """Fill an area with lines of one font, as long as there are words; note each character and its box.
+
+    A share of the blocks is `ragged`: lines begin anywhere and words lie apart, as in tables.
+    """
     left, top, right, bottom = area
-    size = round(min(8 * 2 ** rng.expovariate(1 / 0.75), 60))
-    font = load_font(choose_font(rng, fonts), size)
+    size = font.size
     ascent, descent = font.getmetrics()
     ascent, descent = min(ascent, 1.1 * size), min(descent, 0.35 * size)
     pitch = (ascent + descent) * rng.uniform(0.95, 1.5)
     space = font.getlength(" ") * rng.uniform(0.9, 1.6) or size * 0.3
     y = top + ascent
-    ragged = rng.random() < 0.3
+    loose = rng.random() < ragged
     while y + descent < bottom:
-        x = left + rng.uniform(0, 0.3 * (right - left) if ragged else 4)
+        x = left + rng.uniform(0, 0.3 * (right - left) if loose else 4)
         while x < right:
-            word = random_word(rng, vocabulary)
+            word = next(words, "")
             width = font.getlength(word)
-            if x + width > right:
+            if not word or x + width > right:
                 break
             draw.text((x, y), word, fill=ink, font=font, anchor="ls")
             alone = [letter_width(font, character) for character in word]
@@ -127,7 +131,7 @@ def draw_block(
                 if symbol:
                     symbols.append(symbol[0])
                     boxes.append((x + edges[i], y - ascent, x + edges[i + 1], y + descent))
-            x += width + space * (rng.uniform(2, 8) if ragged and rng.random() < 0.3 else 1)
+            x += width + space * (rng.uniform(2, 8) if loose and rng.random() < 0.3 else 1)
         y += pitch
 
 
@@ -156,13 +160,29 @@ def make_crop(
             if rng.random() < 0.12:
                 draw.rectangle((a, y, b - 2, y + tall), outline=colour)
             if rng.random() < 0.9:
-                draw_block(
-                    draw, rng, fonts, vocabulary, (a + rng.randint(1, 12), y, b - 2, y + tall), colour, symbols, boxes
-                )
+                area = (a + rng.randint(1, 12), y, b - 2, y + tall)
+                size = round(min(8 * 2 ** rng.expovariate(1 / 0.75), 60))
+                font = load_font(choose_font(rng, fonts), size)
+                words = (random_word(rng, vocabulary) for _ in itertools.count())
+                draw_block(draw, rng, font, words, area, colour, symbols, boxes)
         y += tall + rng.randint(0, 16)
         if rng.random() < 0.1:
             draw.line((0, y, width, y), fill=ink)
             y += 3
+    return image, "".join(symbols), np.array(boxes, np.float32).reshape(-1, 4)
+
+
+def set_text(
+    rng: random.Random, fonts: tuple[str, ...], words: list[str], height: int, width: int
+) -> tuple[Image.Image, str, np.ndarray]:
+    """Words in their order as a plain page, black on white, one font of 11 to 24 pixels; as `make_crop` returns it."""
+    image = Image.new("L", (width, height), 255)
+    symbols: list[str] = []
+    boxes: list[tuple[float, float, float, float]] = []
+    font = load_font(choose_font(rng, fonts), rng.randint(11, 24))
+    text = ((w.capitalize() if rng.random() < 0.15 else w) + ("," if rng.random() < 0.1 else "") for w in words)
+    area = (32, 24, width - 32, height - 24)
+    draw_block(ImageDraw.Draw(image), rng, font, text, area, 0, symbols, boxes, ragged=0.0)
     return image, "".join(symbols), np.array(boxes, np.float32).reshape(-1, 4)
 
 
