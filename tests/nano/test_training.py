@@ -128,6 +128,16 @@ def test_invented_pages_are_reproducible_and_skew_follows():
     assert np.abs(moved - boxes).max() < 16
 
 
+def test_text_is_set_in_its_order():
+    image, symbols, boxes = synth.set_text(random.Random(2), ("",), ["net", "revenue", "grew"], 128, 512)
+    assert symbols.replace(",", "") == "netrevenuegrew"
+    assert len(symbols) == len(boxes)
+    ink = np.asarray(image) < 128
+    assert ink.any()
+    columns = np.flatnonzero(ink.any(0))
+    assert boxes[:, 0].min() - 2 <= columns[0] <= columns[-1] <= boxes[:, 2].max() + 2
+
+
 def test_anchors_are_wanted_for_what_they_add():
     vectors = torch.eye(4)[[0, 0, 1, 2, 3]]  # two patches print the first word; the last one prints none
     values = torch.tensor([0.9, 0.4, 0.1])
@@ -158,6 +168,7 @@ def test_repeats_are_asked_to_look_at_their_anchor():
     assert losses.repeat_loss(even, vectors, printed, taken, added).item() == pytest.approx(-math.log(0.2))
     assert losses.repeat_loss(pointing, vectors, printed, taken, added).item() == pytest.approx(-math.log(0.6))
     assert losses.repeat_loss(even, torch.eye(5), printed, taken, added) == 0  # nothing repeats
+    assert losses.repeat_loss(even, vectors, printed, taken[:0], added[:0]) == 0  # a page of single letters
 
 
 def test_rare_large_and_repeated_words_are_asked_for():

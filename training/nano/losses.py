@@ -136,6 +136,8 @@ def repeat_loss(graph: Tensor, vectors: Tensor, printed: Tensor, taken: Tensor, 
         printed: `(n,)` the patches that show words.
         taken, added: `(k,)` the anchors wanted, as positions in `printed`, and what each adds.
     """
+    if not len(taken):
+        return graph.sum() * 0
     near, anchor = (vectors[printed] @ vectors[printed[taken]].T).max(1)
     near[taken] = 0
     rows = (near >= ALIKE).nonzero().flatten()

@@ -175,7 +175,10 @@ def make_crop(
 def set_text(
     rng: random.Random, fonts: tuple[str, ...], words: list[str], height: int, width: int
 ) -> tuple[Image.Image, str, np.ndarray]:
-    """Words in their order as a plain page, black on white, one font of 11 to 24 pixels; as `make_crop` returns it."""
+    """Words in their order as a plain page, black on white, one font of 11 to 24 pixels; as `make_crop` returns it.
+
+    A word that does not fit at the end of a line is left out.
+    """
     image = Image.new("L", (width, height), 255)
     symbols: list[str] = []
     boxes: list[tuple[float, float, float, float]] = []
