@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from PIL import Image
@@ -40,9 +39,6 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--pairs", type=int, default=500)
-    parser.add_argument(
-        "--steps", type=int, help="take this depth and its own window, not the least depth that is as good"
-    )
     arguments = parser.parse_args()
     found = calibrate(anchorfold.load(arguments.model), line_pairs(arguments.data, arguments.pairs))
     for depth, profile in found.profiles.items():
@@ -50,11 +46,8 @@ def main() -> None:
         layers = "  ".join(f"{v:6.2f}" for v in profile)
         print(f"K {depth:2}  single layers {layers}   window {found.windows[depth]}  {mean:.3f} %")
     print("SAP  single layers " + "  ".join(f"{v:6.2f}" for v in found.sap_profile))
-    settings = found.settings
-    if arguments.steps is not None:
-        settings = replace(settings, steps=arguments.steps, window=found.windows[arguments.steps])
-    print(settings)
-    write_settings(arguments.model / CALIBRATION_FILE, settings)
+    print(found.settings)
+    write_settings(arguments.model / CALIBRATION_FILE, found.settings)
 
 
 if __name__ == "__main__":

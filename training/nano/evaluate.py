@@ -42,15 +42,14 @@ def labelled_images(
         rng = random.Random(f"{seed}/{kind}")
         for _ in range(count):
             yield kind, *synth.make_crop(rng, chosen, words, 768, 768)
-    pages = sorted((data / "pages" / "held_out").glob("*.npz"))
-    chosen_pages = random.Random(seed).sample(pages, min(count, len(pages)))
+    paths = sorted((data / "pages" / "held_out").glob("*.npz"))
+    pages = [load_page(path) for path in random.Random(seed).sample(paths, min(count, len(paths)))]
     rng = random.Random(f"{seed}/plain")
-    for path in chosen_pages:
-        _, symbols, boxes = load_page(path)
+    for _, symbols, boxes in pages:
         text = [word for word in group_words(symbols, boxes).texts if len(word) > 1]
         yield "plain text in unseen ordinary fonts", *synth.set_text(rng, ordinary, text, 768, 768)
-    for path in chosen_pages:
-        yield "unseen documents", *load_page(path)
+    for page in pages:
+        yield "unseen documents", *page
 
 
 @dataclass(frozen=True)

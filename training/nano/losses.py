@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anchorfold.focus import layer_score, propagate
 from anchorfold.fold import Projection, fold_onto, top_tokens
 
 TEMPERATURE = 0.06
@@ -48,20 +47,14 @@ def finding_loss(vectors: Tensor, words: Tensor, pairs: Tensor, shares: Tensor) 
     return (logits.logsumexp(-1) - (logits + belongs).logsumexp(-1)).mean()
 
 
-def visual_graph(query: Tensor, key: Tensor) -> Tensor:
-    """Differentiable attention `(H, N, N)` among one page's visual tokens in one layer, from `query, key (H, N, d)`."""
+def attention(query: Tensor, key: Tensor) -> Tensor:
+    """Differentiable attention `(H, Q, T)` of one page in one layer, from `query (H, Q, d)` and `key (H, T, d)`."""
     return (query @ key.transpose(1, 2) * query.shape[-1] ** -0.5).softmax(-1)
-
-
-def layer_centrality(graph: Tensor, steps: int) -> Tensor:
-    """Differentiable centrality `(N,)` of one page in one layer, from its `graph (H, N, N)`."""
-    return layer_score(propagate(graph, steps))
 
 
 def universal_saliency(query: Tensor, key: Tensor, patches: int) -> Tensor:
     """Differentiable attention `(N,)` from AGC's tokens: `query (H, u, d)` theirs, `key (H, T, d)`, patches last."""
-    weights = (query @ key.transpose(1, 2) * query.shape[-1] ** -0.5).softmax(-1)
-    return weights.mean((0, 1))[-patches:]
+    return attention(query, key).mean((0, 1))[-patches:]
 
 
 def anchors_wanted(vectors: Tensor, words: Tensor, values: Tensor, most: int) -> tuple[Tensor, Tensor]:

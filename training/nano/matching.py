@@ -27,6 +27,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from anchorfold.focus import layer_score, propagate
 from anchorfold.nano.config import NanoConfig
 from anchorfold.nano.model import NanoModel, patch_positions
 from anchorfold.nano.query import WordIndex
@@ -207,8 +208,8 @@ def focus_loss(
     sizes = [patches // times for times in (5, 10, 20)]
     scores, parts = [], []
     for (query, key), e, page, known, value in zip(graphs, pieces, vectors, words, values, strict=True):
-        graph = losses.visual_graph(query, key)
-        score = losses.layer_centrality(graph, steps)
+        graph = losses.attention(query, key)  # among the patches alone, as the tap sees it
+        score = layer_score(propagate(graph, steps))
         printed = e.pairs[:, 0].unique()
         taken, added = losses.anchors_wanted(page[printed].detach(), known, value, patches // 5)
         gathered = losses.centrality_loss(score, printed[taken], added)
