@@ -158,7 +158,7 @@ class Index:
                 raise
             revision = f", revision {stored['revision']}" if stored.get("revision") else ""
             raise AnchorFoldError(
-                f"{self.path} was made with the model {self.settings.model}{revision}, which cannot be loaded ({error}) "
+                f"{self.path} was made with the model {self.settings.model}{revision}, which cannot be loaded: {error} "
                 "If it is elsewhere now, say where: --model on the command line, Index.open(path, model=...) in Python."
             ) from error
         self._check(model)
