@@ -1,6 +1,7 @@
 import errno
 import os
 import resource
+from contextlib import suppress
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_an_index_without_descriptors_is_not_called_damaged(index, tmp_path):
     held = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
     try:
-        with pytest.raises(OSError, match="Too many"):
+        with suppress(OSError):
             while True:
                 held.append(os.dup(0))
         for attempt in (other.info, lambda: other.page("a.pdf", 1), lambda: other.search("page 1"),

@@ -98,7 +98,7 @@ class _Rows:
         self.dtype, self.row_bytes = np.dtype(dtype), np.dtype(dtype).itemsize * shape[1]
         with open(self.path, "wb") as file:
             header = {"descr": self.dtype.str, "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)  # type: ignore[arg-type]
+            np.lib.format.write_array_header_1_0(file, header)
             self.start = file.tell()
             file.truncate(self.start + shape[0] * self.row_bytes)
         self.file = open(self.path, "r+b")  # noqa: SIM115

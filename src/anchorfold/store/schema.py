@@ -63,7 +63,7 @@ class IndexSettings:
         found = cls(**{**data, "window": tuple(data["window"])})
         if not schema.equals(page_schema(found)):
             raise MismatchError(
-                "the table's columns are not those that its settings promise: use the version of anchorfold that made it."
+                "the table's columns are not those that its settings promise: use the anchorfold that made it."
             )
         return found
 
