@@ -17,14 +17,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from anchorfold.tiny import make
+from anchorfold.testing.tiny import make
 
 BAR = 1.1
 GROWTH = 50.0  # megabytes that three times as many pages may add
 
 RUN = """
 import json, os, sys
-from anchorfold.index import Index
+from anchorfold.index.index import Index
 
 def own_memory(pid):  # megabytes; files that are mapped into memory can be dropped at any time and do not count
     try:

@@ -25,12 +25,12 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from anchorfold.index import Index
+from anchorfold.index.index import Index
+from anchorfold.index.scan import Scanner
+from anchorfold.index.store.flat import FlatIndex
+from anchorfold.index.store.schema import IndexSettings, PageRow
+from anchorfold.index.store.table import PageTable
 from anchorfold.page import EncodedPage, PatchGrid
-from anchorfold.scan import Scanner
-from anchorfold.store.flat import FlatIndex
-from anchorfold.store.schema import IndexSettings, PageRow
-from anchorfold.store.table import PageTable
 
 TOKENS, TOP, CHUNK = 16, 10, 200
 BARS = (
@@ -41,8 +41,8 @@ BARS = (
 )
 FIRST_QUERY = """
 import json, sys, time
-from anchorfold.index import Index
-import anchorfold.backbones.nano, transformers
+from anchorfold.index.index import Index
+import anchorfold.backbones.nano.retriever, transformers
 transformers.utils.logging.disable_progress_bar()
 began = time.perf_counter()
 hits = Index.open(sys.argv[1]).search("net revenue by region")

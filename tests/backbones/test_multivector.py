@@ -27,7 +27,7 @@ def text_encoder(tmp_path_factory):
     """A small random ColBERT: BERT, a projection, L2."""
     from transformers import BertConfig, BertModel
 
-    from anchorfold.tiny import make_tokenizer
+    from anchorfold.testing.tiny import make_tokenizer
 
     folder = tmp_path_factory.mktemp("bert")
     tokenizer = make_tokenizer(

@@ -20,12 +20,12 @@ from anchorfold import (
     SpreadFold,
     Ward,
 )  # fmt: skip
+from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.attention.signals import FromLastText, InDegree, Propagated
 from anchorfold.errors import AnchorFoldError
 from anchorfold.fold import fold
-from anchorfold.settings import Settings
-from anchorfold.signals import FromLastText, InDegree, Propagated
 
-SETTINGS = Settings(window=(1, 2), sap_window=(0, 1), layers=4, universal=5)
+SETTINGS = LayerSettings(window=(1, 2), sap_window=(0, 1), layers=4, universal=5)
 BUDGETED = [
     "anchorfold", "spread-fold", "focus-clustering", "sap", "semantic-clustering", "1d-pooling", "ward", "random",
     "agc",

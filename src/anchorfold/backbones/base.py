@@ -16,13 +16,13 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
+from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.attention.signals import Signal
+from anchorfold.attention.tap import AttentionTap
+from anchorfold.backbones.fingerprint import kind_of, weights_fingerprint
 from anchorfold.backbones.query_words import ExplainedQuery, label_tokens
 from anchorfold.compressors import Compressor, DocPruner, FullIndex
-from anchorfold.fingerprint import kind_of, weights_fingerprint
 from anchorfold.page import EncodedPage, PageState, PatchGrid
-from anchorfold.settings import Settings
-from anchorfold.signals import Signal
-from anchorfold.tap import AttentionTap
 
 PageImage = Image.Image | str | Path
 
@@ -47,7 +47,7 @@ class Retriever(ABC):
     family: ClassVar[str]
     page_pixels: ClassVar[int] = 2_000_000  # a page rendered larger than this gains nothing
 
-    def __init__(self, model: Any, settings: Settings, name: str) -> None:
+    def __init__(self, model: Any, settings: LayerSettings, name: str) -> None:
         self.model = model.eval()
         self.settings = settings
         self.name = name

@@ -12,7 +12,7 @@ from anchorfold.cli.index_command import open_or_create, require_documents, show
 from anchorfold.cli.look import size, table
 
 if TYPE_CHECKING:
-    from anchorfold.index import Index
+    from anchorfold.index.index import Index
 
 ASKED = 6
 

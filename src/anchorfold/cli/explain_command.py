@@ -32,15 +32,15 @@ def explain_command(
       anchorfold explain my.index "net revenue" --page report.pdf:12 --to why.png
       anchorfold explain my.index "net revenue" --compare anchorfold,sap --to case.png
     """
-    from anchorfold.explain import draw, explain
-    from anchorfold.index import Index
+    from anchorfold.explain.pictures import draw, explain
+    from anchorfold.index.index import Index
 
     quiet_libraries()
     opened = Index.open(index, model, device=device, trust_remote_code=trust_remote_code)
     document, number = split_page(page) if page else best_page(opened, query)
     if compare:
-        from anchorfold.figures.case_study import draw_case_study
-        from anchorfold.store.originals import find_image
+        from anchorfold.evaluation.figures.case_study import draw_case_study
+        from anchorfold.explain.originals import find_image
 
         image, original = find_image(opened.page(document, number)[1], opened.model.page_pixels)
         if not original:

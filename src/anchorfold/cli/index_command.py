@@ -20,9 +20,9 @@ from anchorfold.documents.files import KINDS, find_documents
 from anchorfold.errors import AnchorFoldError
 
 if TYPE_CHECKING:
-    from anchorfold.index import Index
-    from anchorfold.ingest import AddReport
-    from anchorfold.ingest import Progress as State
+    from anchorfold.index.index import Index
+    from anchorfold.index.ingest import AddReport
+    from anchorfold.index.ingest import Progress as State
 
 PLAIN_EVERY = 10.0  # seconds between lines without a terminal
 
@@ -53,7 +53,7 @@ def index_command(
       anchorfold index a.pdf scans/ --to my.index --ratio 0.05
       anchorfold index ./reports --to my.index --prune
     """
-    from anchorfold.store.folder import is_index, require_free
+    from anchorfold.index.store.folder import is_index, require_free
 
     if not is_index(to):
         require_free(to)
@@ -90,9 +90,9 @@ def require_documents(paths: list[Path], exclude: Path | None = None) -> None:
 
 def open_or_create(to: Path, wanted: dict[str, Any], load_options: dict[str, Any]) -> Index:
     """The index at `to`; options that were given must agree with one that exists."""
-    from anchorfold.index import Index
-    from anchorfold.index_options import budget_options
-    from anchorfold.store.folder import is_index
+    from anchorfold.index.index import Index
+    from anchorfold.index.options import budget_options
+    from anchorfold.index.store.folder import is_index
 
     quiet_libraries()
     given = {k: v for k, v in wanted.items() if v is not None}

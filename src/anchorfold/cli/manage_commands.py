@@ -39,7 +39,7 @@ def remove_command(
       anchorfold remove my.index reports/old.pdf
       anchorfold remove my.index 'reports/2019/*'
     """
-    from anchorfold.index import Index
+    from anchorfold.index.index import Index
 
     opened = Index.open(index)
     chosen = opened.matching(documents)
@@ -63,7 +63,7 @@ def info_command(
     Example
       anchorfold info my.index --json
     """
-    from anchorfold.index import Index
+    from anchorfold.index.index import Index
 
     found = Index.open(index).info()
     if as_json:
@@ -102,7 +102,7 @@ def export_command(
       anchorfold export my.index --to parquet --file my.parquet
       anchorfold export my.index --to npz
     """
-    from anchorfold.index import Index
+    from anchorfold.index.index import Index
 
     opened = Index.open(index)
     options: dict[str, Any] = {}

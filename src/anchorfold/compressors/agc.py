@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.attention.signals import FromLastText
 from anchorfold.compressors.base import BudgetCompressor, register
 from anchorfold.errors import AnchorFoldError
 from anchorfold.fold import Folded, fold_onto, top_tokens
 from anchorfold.page import PageState
-from anchorfold.settings import Settings
-from anchorfold.signals import FromLastText
 
 
 @register
@@ -22,7 +22,7 @@ class AGC(BudgetCompressor):
 
     name = "agc"
 
-    def signals(self, settings: Settings) -> Sequence[FromLastText]:
+    def signals(self, settings: LayerSettings) -> Sequence[FromLastText]:
         """The last layer's attention from all universal tokens."""
         if not settings.universal:
             raise AnchorFoldError(
@@ -31,7 +31,7 @@ class AGC(BudgetCompressor):
             )
         return [FromLastText(settings.layers - 1, settings.universal)]
 
-    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Select, assign, average, all among the page's retrieval vectors."""
         saliency = page.mean_signal(self.signals(settings)).to(page.embeddings)
         return fold_onto(page.embeddings, page.embeddings, top_tokens(saliency, m), saliency, lambda vectors: vectors)

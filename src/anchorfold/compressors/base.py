@@ -8,11 +8,11 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 
+from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.attention.signals import Signal
 from anchorfold.budget import check_budget, vector_budget
 from anchorfold.fold import Folded
 from anchorfold.page import PageState
-from anchorfold.settings import Settings
-from anchorfold.signals import Signal
 
 
 class Compressor(ABC):
@@ -24,12 +24,12 @@ class Compressor(ABC):
 
     name: ClassVar[str]
 
-    def signals(self, settings: Settings) -> Sequence[Signal]:
+    def signals(self, settings: LayerSettings) -> Sequence[Signal]:
         """What the attention tap should collect for this compressor on this backbone."""
         return ()
 
     @abstractmethod
-    def compress(self, page: PageState, settings: Settings) -> Folded:
+    def compress(self, page: PageState, settings: LayerSettings) -> Folded:
         """The page as fewer vectors, in page order, with their anchors and groups."""
 
 
@@ -44,13 +44,13 @@ class BudgetCompressor(Compressor):
         """m for this page."""
         return vector_budget(len(page), self.ratio, self.cap)
 
-    def compress(self, page: PageState, settings: Settings) -> Folded:
+    def compress(self, page: PageState, settings: LayerSettings) -> Folded:
         """The whole page if the budget allows it, else what `reduce` makes of it."""
         m = self.budget(page)
         return keep_all(page) if m == len(page) else self.reduce(page, m, settings)
 
     @abstractmethod
-    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """The page as m < N vectors."""
 
     def __repr__(self) -> str:
@@ -61,14 +61,14 @@ class BudgetCompressor(Compressor):
 class Pinned(Compressor):
     """A compressor that listens to the same layers whatever a later calibration says."""
 
-    def __init__(self, inner: Compressor, settings: Settings) -> None:
+    def __init__(self, inner: Compressor, settings: LayerSettings) -> None:
         self.inner, self.settings = inner, settings
 
-    def signals(self, settings: Settings) -> Sequence[Signal]:
+    def signals(self, settings: LayerSettings) -> Sequence[Signal]:
         """Those of the pinned layers."""
         return self.inner.signals(self.settings)
 
-    def compress(self, page: PageState, settings: Settings) -> Folded:
+    def compress(self, page: PageState, settings: LayerSettings) -> Folded:
         """As the compressor inside, under the pinned layers."""
         return self.inner.compress(page, self.settings)
 
@@ -87,7 +87,7 @@ def keep(page: PageState, kept: torch.Tensor) -> Folded:
     return Folded(page.embeddings[kept], kept, groups, (groups >= 0).to(page.embeddings.dtype))
 
 
-def wanted_signals(compressors: Iterable[Compressor], settings: Settings) -> list[Signal]:
+def wanted_signals(compressors: Iterable[Compressor], settings: LayerSettings) -> list[Signal]:
     """What the tap must collect for all of them, each once: one encoding pass then serves every compressor."""
     return list(dict.fromkeys(s for c in compressors for s in c.signals(settings)))
 

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.attention.signals import FromLastText
 from anchorfold.budget import check_budget
 from anchorfold.compressors.base import Compressor, keep, register
 from anchorfold.fold import Folded
 from anchorfold.page import PageState
-from anchorfold.settings import Settings
-from anchorfold.signals import FromLastText
 
 CALIBRATION_PAGES = 128
 
@@ -41,7 +41,7 @@ class DocPruner(Compressor):
             raise ValueError("DocPruner needs a ratio to calibrate for, or a threshold.")
         self.ratio, self.threshold = ratio, threshold
 
-    def signals(self, settings: Settings) -> Sequence[FromLastText]:
+    def signals(self, settings: LayerSettings) -> Sequence[FromLastText]:
         """The last layer's attention from the last text token."""
         return [FromLastText(settings.layers - 1)]
 
@@ -59,7 +59,7 @@ class DocPruner(Compressor):
         self.threshold = float(np.quantile(pooled, 1 - self.ratio)) if self.ratio < 1 else -math.inf
         return self
 
-    def compress(self, page: PageState, settings: Settings) -> Folded:
+    def compress(self, page: PageState, settings: LayerSettings) -> Folded:
         """Prune; a page never becomes empty: its strongest token stays."""
         if self.threshold is None:
             raise ValueError(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.compressors.base import Compressor, keep_all, register
 from anchorfold.fold import Folded
 from anchorfold.page import PageState
-from anchorfold.settings import Settings
 
 
 @register
@@ -14,7 +14,7 @@ class FullIndex(Compressor):
 
     name = "none"
 
-    def compress(self, page: PageState, settings: Settings) -> Folded:
+    def compress(self, page: PageState, settings: LayerSettings) -> Folded:
         """Everything."""
         return keep_all(page)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.compressors.base import BudgetCompressor, register
 from anchorfold.compressors.grouping import average_groups
 from anchorfold.fold import Folded
 from anchorfold.page import PageState
-from anchorfold.settings import Settings
 
 
 @register
@@ -17,7 +17,7 @@ class Pooling1D(BudgetCompressor):
 
     name = "1d-pooling"
 
-    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Pool."""
         groups = torch.arange(len(page), device=page.hidden.device) * m // len(page)
         return average_groups(page.embeddings, groups, m)

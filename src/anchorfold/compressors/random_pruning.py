@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.compressors.anchor_fold import random_tokens
 from anchorfold.compressors.base import BudgetCompressor, keep, register
 from anchorfold.fold import Folded
 from anchorfold.page import PageState
-from anchorfold.settings import Settings
 
 
 @register
@@ -24,6 +24,6 @@ class RandomPruning(BudgetCompressor):
         super().__init__(ratio, cap=cap)
         self.seed = seed
 
-    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Prune."""
         return keep(page, random_tokens(len(page), m, self.seed).to(page.hidden.device))

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.compressors.base import BudgetCompressor, register
 from anchorfold.compressors.grouping import average_groups
 from anchorfold.fold import Folded
 from anchorfold.page import PageState
-from anchorfold.settings import Settings
 
 
 @register
@@ -30,7 +30,7 @@ class SemanticClustering(BudgetCompressor):
         super().__init__(ratio, cap=cap)
         self.seed = seed
 
-    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Cluster; clusters that stay empty (equal vectors) are filled with the worst-placed tokens."""
         return average_groups(page.embeddings, cluster(page.embeddings, m, self.seed), m)
 

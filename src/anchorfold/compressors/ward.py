@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.compressors.base import BudgetCompressor, register
 from anchorfold.compressors.grouping import average_groups
 from anchorfold.fold import Folded
 from anchorfold.page import PageState
-from anchorfold.settings import Settings
 
 
 @register
@@ -21,7 +21,7 @@ class Ward(BudgetCompressor):
 
     name = "ward"
 
-    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Cluster."""
         from scipy.cluster.hierarchy import cut_tree, linkage
         from scipy.spatial.distance import squareform

@@ -16,11 +16,11 @@ from PIL import Image
 from anchorfold.compressors import FullIndex, compressor, wanted_signals
 from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError
-from anchorfold.evidence import Evidence, evidence
-from anchorfold.index import Hit, Index
+from anchorfold.explain.evidence import Evidence, evidence
+from anchorfold.explain.originals import find_image, is_unchanged
+from anchorfold.index.index import Hit, Index
 from anchorfold.page import EncodedPage, PatchGrid
 from anchorfold.scoring import maxsim, score_retention
-from anchorfold.store.originals import find_image, is_unchanged
 
 PICTURES = 64  # rendered pages kept in memory
 
