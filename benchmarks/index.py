@@ -24,7 +24,7 @@ GROWTH = 50.0  # megabytes that three times as many pages may add
 
 RUN = """
 import json, os, sys
-from anchorfold.index.index import Index
+from anchorfold.index import Index
 
 def own_memory(pid):  # megabytes; files that are mapped into memory can be dropped at any time and do not count
     try:

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from anchorfold.index.index import Index
+from anchorfold.index import Index
 from anchorfold.index.scan import Scanner
 from anchorfold.index.store.flat import FlatIndex
 from anchorfold.index.store.schema import IndexSettings, PageRow
@@ -41,7 +41,7 @@ BARS = (
 )
 FIRST_QUERY = """
 import json, sys, time
-from anchorfold.index.index import Index
+from anchorfold.index import Index
 import anchorfold.backbones.nano.retriever, transformers
 transformers.utils.logging.disable_progress_bar()
 began = time.perf_counter()

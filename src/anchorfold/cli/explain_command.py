@@ -33,7 +33,7 @@ def explain_command(
       anchorfold explain my.index "net revenue" --compare anchorfold,sap --to case.png
     """
     from anchorfold.explain.pictures import draw, explain
-    from anchorfold.index.index import Index
+    from anchorfold.index import Index
 
     quiet_libraries()
     opened = Index.open(index, model, device=device, trust_remote_code=trust_remote_code)

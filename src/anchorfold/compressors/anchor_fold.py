@@ -10,13 +10,12 @@ import torch
 from anchorfold._numerics import require_finite, widen
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.attention.signals import Propagated
-from anchorfold.compressors.base import BudgetCompressor, keep, register
+from anchorfold.compressors.base import BudgetCompressor, keep
 from anchorfold.focus import require_steps
 from anchorfold.fold import Folded, fold_onto, top_tokens
 from anchorfold.page import PageState
 
 
-@register
 class AnchorFold(BudgetCompressor):
     """The method.
 
@@ -31,6 +30,7 @@ class AnchorFold(BudgetCompressor):
     """
 
     name = "anchorfold"
+    title, colour, marker = "AnchorFold", "#D55E00", "o"
 
     def __init__(
         self,

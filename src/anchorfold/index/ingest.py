@@ -7,21 +7,18 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
+from anchorfold.backbones.encoder import PageEncoder
 from anchorfold.compressors import Compressor
-from anchorfold.documents import Document, FileIdentity, RenderedPage, Renderer, find_documents
-from anchorfold.documents.files import source_of, system_path
+from anchorfold.documents import Document, FileIdentity, RenderedPage, Renderer
+from anchorfold.documents.files import system_path
+from anchorfold.documents.listing import Listing
 from anchorfold.documents.rendering import Request
 from anchorfold.errors import BrokenModelError
 from anchorfold.index.plan import make_plan, missing_documents
 from anchorfold.index.store.schema import PageRow
 from anchorfold.index.store.table import DocumentState, PageTable
 from anchorfold.page import EncodedPage
-
-if TYPE_CHECKING:
-    from anchorfold.backbones import Retriever
 
 COMMIT_PAGES = 32
 COMMIT_SECONDS = 15.0
@@ -92,7 +89,7 @@ class Ingest:
     def __init__(
         self,
         table: PageTable,
-        model: Retriever,
+        model: PageEncoder,
         compressor: Compressor,
         progress: Callable[[Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
@@ -112,12 +109,12 @@ class Ingest:
         self._counts: dict[Document, int] = {}
         self._done = 0.0  # pages of finished documents
 
-    def run(self, paths: Sequence[str | Path], prune: bool = False) -> AddReport:
-        """Add or update every document among the paths; with `prune`, drop those that are gone from them."""
+    def run(self, listing: Listing, prune: bool = False) -> AddReport:
+        """Add or update every document listed; with `prune`, drop those that are gone from the listed folders."""
         began = time.monotonic()
-        found = list(find_documents(paths, self._skip, exclude=self.table.folder))
-        self.progress.of_documents = len(found)
-        self._again = found
+        self.report.skipped.extend(listing.skipped)
+        self.progress.of_documents = len(listing.documents)
+        self._again = list(listing.documents)
         for _ in range(PASSES):
             documents, self._again = self._again, []
             self._pass(documents)
@@ -127,7 +124,7 @@ class Ingest:
         else:
             for document in self._again:
                 self._skip(document.name, "changes while it is read: index it again when it is finished")
-        self._note_missing(paths, {d.source for d in found}, prune)
+        self._note_missing(listing, prune)
         for outcome in ("added", "changed", "unchanged"):
             setattr(self.report, outcome, sum(o == outcome for o in self._outcomes.values()))
         self.report.seconds = time.monotonic() - began
@@ -136,7 +133,7 @@ class Ingest:
     def _pass(self, documents: Sequence[Document]) -> None:
         """Read some documents; those that changed meanwhile are left in `self._again`."""
         states = self._states = self.table.documents()
-        plan = make_plan(documents, states, lambda source: os.path.exists(system_path(source)))
+        plan = make_plan(documents, states, _exists)
         self.table.move(plan.moved)
         states.update({new: states.pop(old) for old, new in plan.moved.items()})
         self.table.drop_staged(plan.stale)
@@ -283,11 +280,9 @@ class Ingest:
         self.table.append(rows)
         self._flushed = time.monotonic()
 
-    def _note_missing(self, paths: Sequence[str | Path], present: set[str], prune: bool) -> None:
-        gone = missing_documents(
-            [source_of(p) for p in paths], present, self._states,
-            lambda source: os.path.exists(system_path(source)),
-        )  # fmt: skip
+    def _note_missing(self, listing: Listing, prune: bool) -> None:
+        present = {d.source for d in listing.documents}
+        gone = missing_documents(listing.roots, present, self._states, _exists)
         if prune:
             self.table.remove(gone)
             self.report.removed = len(gone)
@@ -304,6 +299,10 @@ def stored_pages(state: DocumentState) -> dict[str, set[int]]:
 def kept_note(problem: str, state: DocumentState) -> str:
     """The problem, and that an earlier version stays searchable."""
     return f"{problem}; the version indexed before is kept" if state.have else problem
+
+
+def _exists(source: str) -> bool:
+    return os.path.exists(system_path(source))
 
 
 def _as_it_is_now(document: Document) -> Document | None:

@@ -18,7 +18,7 @@ from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explain.evidence import Evidence, evidence
 from anchorfold.explain.originals import find_image, is_unchanged
-from anchorfold.index.index import Hit, Index
+from anchorfold.index import Hit, Index
 from anchorfold.page import EncodedPage, PatchGrid
 from anchorfold.scoring import maxsim, score_retention
 
@@ -118,7 +118,7 @@ class Library:
 
     def picture(self, place: Place, longer: int) -> bytes:
         """A JPEG of the page, at most `longer` pixels on its longer side."""
-        about = self.index.about_at(place.source, place.page)
+        about = self.index.details_at(place.source, place.page)
         key = (f"{place.source}:{about['modified']}", place.page, longer)
         with self._lock:
             if key in self._pictures:
@@ -136,7 +136,7 @@ class Library:
 
     def thumbnail(self, place: Place) -> bytes:
         """The stored thumbnail, or a small picture if the index keeps none."""
-        about = self.index.about_at(place.source, place.page)
+        about = self.index.details_at(place.source, place.page)
         return about["thumbnail"] or self.picture(place, 360)
 
     def explain(self, place: Place, query: str) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class Library:
 
     def compare(self, place: Place, query: str, methods: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
         """The same page and query under several compressors; needs the original document."""
-        about = self.index.about_at(place.source, place.page)
+        about = self.index.details_at(place.source, place.page)
         image, original = find_image(about, self.index.model.page_pixels)
         if not original:
             raise AnchorFoldError("the original document is not at hand: methods cannot be compared on this page.")
