@@ -21,3 +21,7 @@ class MismatchError(AnchorFoldError):
 
 class LockedError(AnchorFoldError):
     """Another process is writing to the index."""
+
+
+class BrokenModelError(AnchorFoldError):
+    """The model cannot run, whatever the page: out of memory, a wrong device, an attention that cannot be read."""

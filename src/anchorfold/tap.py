@@ -21,11 +21,16 @@ from transformers import AttentionInterface, AttentionMaskInterface, PretrainedC
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from anchorfold.errors import BrokenModelError
 from anchorfold.signals import LayerView, Signal
 
 PREFIX = "anchorfold_"
 _HOOK = "_anchorfold_observe"
 _watchers: list[Callable[[nn.Module, Tensor], None]] = []
+
+
+class UnreadableAttentionError(BrokenModelError):
+    """What was asked of the model's attention cannot be read."""
 
 
 def _wrapped(base: str) -> str:
@@ -84,7 +89,9 @@ class AttentionTap:
         self.wanted: dict[int, list[Signal]] = {}
         for signal in dict.fromkeys(signals):
             if not 0 <= signal.layer < len(self.layers):
-                raise ValueError(f"{signal} names a layer that does not exist: the model has {len(self.layers)}.")
+                raise UnreadableAttentionError(
+                    f"{signal} names a layer that does not exist: the model has {len(self.layers)}."
+                )
             self.wanted.setdefault(signal.layer, []).append(signal)
         self.pages: list[dict[Signal, Tensor]] = []
         self._visual: list[Tensor] | None = None
@@ -118,7 +125,10 @@ class AttentionTap:
                 self._undo.append(lambda module=module: delattr(module, _HOOK))  # type: ignore[misc]
                 implementation = getattr(module.config, "_attn_implementation", None)
                 if not str(implementation).startswith(PREFIX):
-                    raise RuntimeError(f"{type(module).__name__} kept its attention implementation {implementation!r}.")
+                    raise UnreadableAttentionError(
+                        f"{type(module).__name__} kept its attention implementation {implementation!r}: its attention "
+                        "cannot be read."
+                    )
         except BaseException:
             self._restore()
             raise
@@ -130,7 +140,7 @@ class AttentionTap:
         self._restore()
         missed = set(self.wanted) - self._seen
         if kind is None and self._visual is not None and missed:
-            raise RuntimeError(
+            raise UnreadableAttentionError(
                 f"{type(self.model).__name__} does not route attention through transformers' AttentionInterface "
                 f"(layers {sorted(missed)} were never seen): its attention cannot be read."
             )
@@ -140,7 +150,9 @@ class AttentionTap:
         # Eager attention is a function private to each model; its fast equal is scaled-dot-product attention.
         base = "sdpa" if before in (None, "eager") else before.removeprefix(PREFIX)
         if base not in ALL_ATTENTION_FUNCTIONS or base not in ALL_MASK_ATTENTION_FUNCTIONS or "flex" in base:
-            raise RuntimeError(f"cannot read attention of the implementation {base!r}: load the model with 'sdpa'.")
+            raise UnreadableAttentionError(
+                f"attention of the implementation {base!r} cannot be read: load the model with 'sdpa'."
+            )
         config._attn_implementation_internal = _wrapped(base)
         self._undo.append(lambda: setattr(config, "_attn_implementation_internal", before))
 
@@ -156,7 +168,9 @@ class AttentionTap:
         @torch.no_grad()
         def observe(query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:
             if self._visual is None:
-                raise RuntimeError("call look_at() before the model runs, so that the tap knows the visual tokens.")
+                raise UnreadableAttentionError(
+                    "call look_at() before the model runs, so that the tap knows the visual tokens."
+                )
             self._seen.add(number)
             causal = kwargs.get("is_causal")
             causal = getattr(module, "is_causal", True) if causal is None else causal

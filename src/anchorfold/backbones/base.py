@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
+from anchorfold.backbones.failures import preparing_pages, running_model
 from anchorfold.backbones.query_words import ExplainedQuery, label_tokens
 from anchorfold.compressors import Compressor, DocPruner, FullIndex
 from anchorfold.fingerprint import kind_of, weights_fingerprint
@@ -104,7 +105,12 @@ class Retriever(ABC):
     def page_states(
         self, images: Iterable[PageImage], signals: Iterable[Signal] = (), batch_size: int | None = None
     ) -> Iterator[PageState]:
-        """Encode pages once and yield what any compressor needs: hidden states and the wanted signals."""
+        """Encode pages once and yield what any compressor needs: hidden states and the wanted signals.
+
+        Raises:
+            ValueError, OSError: one of the pages of this batch cannot be encoded.
+            BrokenModelError: the model cannot run at all, or not with so many pages at once.
+        """
         signals = list(signals)
         for batch in batched((open_image(i) for i in images), batch_size or self.default_batch):
             yield from self._batch_states(batch, signals)
@@ -128,10 +134,11 @@ class Retriever(ABC):
     @torch.no_grad()
     def compress(self, state: PageState, compressor: Compressor) -> EncodedPage:
         """One encoded page, compressed."""
-        folded = compressor.compress(state, self.settings)
-        return EncodedPage(
-            folded.vectors.cpu(), folded.anchors.cpu(), folded.groups.cpu(), folded.weights.cpu(), state.grid
-        )
+        with running_model():
+            folded = compressor.compress(state, self.settings)
+            return EncodedPage(
+                folded.vectors.cpu(), folded.anchors.cpu(), folded.groups.cpu(), folded.weights.cpu(), state.grid
+            )
 
     @torch.no_grad()
     def encode_queries(self, texts: Sequence[str], batch_size: int = 32) -> list[Tensor]:
@@ -184,23 +191,26 @@ class Retriever(ABC):
                 stacklevel=3,
             )
 
-    def _batch_states(self, images: list[Image.Image], signals: list[Signal]) -> Iterator[PageState]:
-        return self.prepared_states(self.prepare_pages(images), signals)
+    def _batch_states(self, images: list[Image.Image], signals: list[Signal]) -> Iterable[PageState]:
+        with preparing_pages():
+            batch = self.prepare_pages(images)
+        return self.prepared_states(batch, signals)
 
-    def prepared_states(self, batch: PageBatch, signals: list[Signal]) -> Iterator[PageState]:
+    def prepared_states(self, batch: PageBatch, signals: list[Signal]) -> list[PageState]:
         """As `page_states`, from inputs that are on the model's device already."""
-        with AttentionTap(self.model, self.attention_layers, signals) as tap:
-            tap.look_at(batch.visual, batch.attention_mask)
-            hidden = self._hidden(batch.inputs)
-        for z, visual, found, grid in zip(hidden, batch.visual, tap.pages, batch.grids, strict=True):
-            yield PageState(z[visual], self.project, found, grid)
+        with running_model():
+            with AttentionTap(self.model, self.attention_layers, signals) as tap:
+                tap.look_at(batch.visual, batch.attention_mask)
+                hidden = self._hidden(batch.inputs)
+            pages = zip(hidden, batch.visual, tap.pages, batch.grids, strict=True)
+            return [PageState(z[visual], self.project, signal, grid) for z, visual, signal, grid in pages]
 
     @torch.no_grad()
     def _hidden(self, inputs: dict[str, Any]) -> Tensor:
         """`(B, T, d)` final hidden states before the projection."""
-        with self._projection_input() as caught:
+        with running_model(), self._projection_input() as caught:
             self.forward(inputs)
-        return caught[-1]
+            return caught[-1]
 
     @contextmanager
     def _projection_input(self) -> Iterator[list[Tensor]]:

@@ -12,11 +12,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from anchorfold.backbones.base import PageBatch, Retriever
+from anchorfold.backbones.failures import running_model
 from anchorfold.backbones.query_words import label_tokens
 from anchorfold.compressors import Compressor
 from anchorfold.page import PageState, PatchGrid
 from anchorfold.settings import settings_for
-from anchorfold.tap import AttentionTap, find_attention
+from anchorfold.tap import AttentionTap, UnreadableAttentionError, find_attention
 
 _ATTACHED = "_anchorfold_attached"
 _FAMILIES = {
@@ -72,7 +73,8 @@ class MultiVectorRetriever(Retriever):
 
     def query_vectors(self, texts: list[str]) -> list[Tensor]:
         """Exactly what the encoder's `encode_query` returns."""
-        return list(self.encoder.encode_query(texts, batch_size=len(texts), show_progress_bar=False))
+        with running_model():
+            return list(self.encoder.encode_query(texts, batch_size=len(texts), show_progress_bar=False))
 
     def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
         """Of the encoder's own query tokens, padding left out."""
@@ -246,5 +248,7 @@ def _language_layers(encoder: Any) -> list[nn.Module]:
     run: Callable[[], object] = torch.no_grad()(lambda: encoder(dict(features), task="document"))
     layers = find_attention(encoder, run, features["input_ids"].shape[1])
     if not layers:
-        raise ValueError("this encoder's attention cannot be read: it does not use transformers' AttentionInterface.")
+        raise UnreadableAttentionError(
+            "this encoder's attention cannot be read: it does not use transformers' AttentionInterface."
+        )
     return layers

@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from anchorfold.backbones.base import PageBatch, Retriever
+from anchorfold.backbones.failures import running_model
 from anchorfold.backbones.query_words import label_tokens
 from anchorfold.page import PageState, PatchGrid
 from anchorfold.settings import Settings
@@ -114,7 +115,7 @@ class NemotronColEmbed(Retriever):
             heard["hidden"] = output.last_hidden_state if hasattr(output, "last_hidden_state") else output[0]
 
         inner = getattr(self.language_model, "model", self.language_model)
-        with torch.no_grad(), ExitStack() as stack:
+        with running_model(), torch.no_grad(), ExitStack() as stack:
             stack.callback(self.model.register_forward_pre_hook(before, with_kwargs=True).remove)
             stack.callback(inner.register_forward_hook(after).remove)
             yield heard
