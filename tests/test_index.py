@@ -1,13 +1,17 @@
+import hashlib
 import os
+import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import anchorfold
 from anchorfold import Index
-from anchorfold.errors import AnchorFoldError, LockedError, MismatchError, NotAnIndexError
+from anchorfold.errors import AnchorFoldError, BrokenModelError, LockedError, MismatchError, NotAnIndexError
 from anchorfold.store.lock import writer_lock
+from anchorfold.store.originals import is_unchanged
 from anchorfold.store.table import PageTable
 from tests.number_reader import NumberReader, page_image, write_pdf
 
@@ -29,6 +33,12 @@ def reports(tmp_path, monkeypatch):
     write_pdf(tmp_path / "reports/b.pdf", [11, 12])
     page_image(77).save(tmp_path / "reports/c.png")
     return tmp_path / "reports"
+
+
+def threaded(work):
+    """The result of some work in a thread of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
 
 
 def stored(index):
@@ -134,6 +144,94 @@ class TestAdding:
         assert not index.add("reports").interrupted
         assert reader.encoded == [3, 11, 12, 77]
         assert stored(index) == ALL
+
+    def test_a_file_that_is_replaced_while_it_is_read_is_done_again(self, index, tmp_path, reader):
+        path = write_pdf(tmp_path / "a.pdf", [1, 2, 3])
+
+        def replace_once(progress):
+            if reader.encoded == [1]:
+                write_pdf(path, [4, 5, 6, 7])
+
+        report = index.add(path, progress=replace_once)
+        assert report.skipped == []
+        assert report.added + report.changed == 1
+        assert index.info().pages == 4
+        assert index.search("page 7", top=1)[0].page == 4
+        reader.encoded.clear()
+        assert index.add(path).unchanged == 1
+        assert reader.encoded == []
+
+    def test_a_file_that_never_rests_is_one_line_and_done_later(self, index, tmp_path, reader):
+        path = write_pdf(tmp_path / "a.pdf", [1])
+        report = index.add(path, progress=lambda _: write_pdf(path, [len(reader.encoded) + 1]))
+        assert [why for _, why in report.skipped] == ["changes while it is read: index it again when it is finished"]
+        assert index.info().pages == 1
+        write_pdf(path, [99])
+        assert index.add(path).changed == 1
+        assert index.search("page 99", top=1)[0].score > 20
+
+    def test_what_is_stored_belongs_to_the_bytes_that_were_read(self, index, tmp_path, monkeypatch):
+        path = write_pdf(tmp_path / "a.pdf", [1, 2])
+        read = hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+        monkeypatch.setattr("anchorfold.ingest.PASSES", 1)
+        index.add(path, progress=lambda p: write_pdf(path, [5]) if p.pages == 1 else None)
+        (state,) = PageTable.open(index.path).documents().values()
+        assert (state.digest, state.have) == (read, {1, 2})
+
+    def test_a_touched_file_is_unchanged_and_its_original_at_hand(self, index, reports):
+        index.add("reports")
+        os.utime(reports / "a.pdf", ns=(5, 5))
+        assert index.add("reports").unchanged == 3
+        assert is_unchanged(index.page("reports/a.pdf", 1)[1])
+        version = index.version
+        index.add("reports")
+        assert index.version == version
+
+    def test_nothing_but_unreadable_files_says_why(self, index, tmp_path):
+        (tmp_path / "bad.pdf").write_text("nonsense")
+        report = index.add(tmp_path / "bad.pdf")
+        assert [why for _, why in report.skipped] == ["not a PDF, whatever its name says"]
+        assert index.info().pages == 0
+
+    def test_names_that_print_alike_are_two_documents(self, index, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        os.mkdir("odd")
+        for name, number in ((b"bad\xff\xfe.png", 3), (rb"bad\xff\xfe.png", 4)):
+            with open(os.path.join(b"odd", name), "wb") as file:
+                page_image(number).save(file, "PNG")
+        report = index.add("odd")
+        assert (report.added, report.skipped) == (2, [])
+        assert {index.search(f"page {n}", top=1)[0].document for n in (3, 4)} == {d for d, _ in stored(index)}
+        assert index.add("odd", prune=True).unchanged == 2
+        os.remove(os.path.join(b"odd", b"bad\xff\xfe.png"))
+        assert index.add("odd", prune=True).removed == 1
+        assert index.search("page 4", top=1)[0].document == r"odd/bad\\xff\\xfe.png"
+
+    def test_a_broken_model_stops_the_run_at_once(self, index, reports, monkeypatch):
+        calls = []
+
+        def broken(self, images, *more):
+            calls.append(len(images))
+            raise BrokenModelError("the model cannot run: out of memory.")
+
+        monkeypatch.setattr(NumberReader, "encode_pages", broken)
+        with pytest.raises(BrokenModelError, match="out of memory"):
+            index.add("reports", batch_size=2)
+        assert calls == [2, 1]  # once more page by page: too many at once may have been the reason
+
+    def test_pages_that_all_fail_alike_stop_the_run(self, index, reports, monkeypatch):
+        tried = []
+
+        def failing(self, images, *more):
+            tried.append(1)
+            raise ValueError("hidden holds NaN")
+
+        monkeypatch.setattr(NumberReader, "encode_pages", failing)
+        with pytest.raises(BrokenModelError, match=r"3 pages in a row .*hidden holds NaN.*a\.pdf page 3"):
+            index.add("reports")
+        assert len(tried) == 3
+        monkeypatch.undo()
+        assert index.add(reports).pages == 6
 
     def test_a_page_that_cannot_be_encoded_is_tried_again_later(self, index, reports, reader, monkeypatch):
         real = NumberReader.encode_pages
@@ -252,6 +350,14 @@ class TestSearching:
 
 
 class TestRemoving:
+    def test_an_empty_name_means_nothing(self, index, reports):
+        index.add("reports")
+        for attempt in (lambda: index.remove(""), lambda: index.remove(["reports/a.pdf", " "]),
+                        lambda: index.search("page 1", documents=""), lambda: index.page("", 1)):  # fmt: skip
+            with pytest.raises(AnchorFoldError, match="empty name"):
+                attempt()
+        assert stored(index) == ALL
+
     def test_by_name_folder_and_pattern(self, index, reports):
         index.add("reports")
         assert index.remove("reports/a.pdf") == ["reports/a.pdf"]
@@ -272,6 +378,16 @@ class TestSettings:
         assert info.times_smaller == 2
         assert (info.model, info.method) == ("number-reader", "anchorfold")
         assert info.vector_bytes == 72 * 16 * 2 < info.bytes
+
+    def test_the_size_is_what_is_on_disk_and_smaller_means_bytes(self, tmp_path, reader, reports):
+        index = Index.create(tmp_path / "d.index", reader, ratio=0.5, dtype="int8")
+        index.add("reports")
+        index.search("page 1")
+        info = index.info()
+        counted = subprocess.run(["du", "-sb", index.path], capture_output=True, text=True, check=True).stdout
+        assert info.bytes == int(counted.split()[0])
+        assert 0 < info.cache_bytes < info.bytes
+        assert info.times_smaller == info.full_vector_bytes / info.vector_bytes == 144 * 32 / (72 * 20)
 
     @pytest.mark.parametrize(("dtype", "size"), [("float32", 64), ("int8", 20)])
     def test_dtypes(self, tmp_path, reader, reports, dtype, size):
@@ -319,6 +435,18 @@ class TestSettings:
         index = Index.create(tmp_path / "my.index", reader, exist_ok=True)
         assert index.info().pages == 0
 
+    def test_waiting_for_another_writer_can_be_stopped(self, index, reports):
+        asked = []
+
+        def stop():
+            asked.append(1)
+            return len(asked) > 2
+
+        with writer_lock(index.path, 0):
+            report = threaded(lambda: index.add("reports", stop=stop))
+        assert report.interrupted
+        assert report.pages == 0
+
     def test_a_second_writer_does_not_wait_if_told_so(self, index, reports):
         with writer_lock(index.path, 0), pytest.raises(LockedError, match="is writing to"):
             index.add("reports", wait=0)
@@ -326,7 +454,8 @@ class TestSettings:
     def test_a_later_calibration_does_not_change_an_index(self, index, reader, reports):
         index.add("reports")
         others = [
-            Index.create(f"{method}.index", reader, method=method) for method in ("spread-fold", "focus-clustering")
+            Index.create(f"{method}.index", reader, method=method)
+            for method in ("spread-fold", "focus-clustering", "sap")
         ]
         before = [i.compressor.signals(reader.settings) for i in (index, *others)]
         reader.settings = anchorfold.Settings(window=(0, 0), sap_window=(0, 0), layers=4, steps=2)

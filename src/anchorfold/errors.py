@@ -11,15 +11,31 @@ class UnreadableDocumentError(AnchorFoldError):
     """A file that cannot be indexed; the message is the reason alone."""
 
 
-class NotAnIndexError(AnchorFoldError):
-    """The folder holds no index, or a damaged one."""
+class BrokenModelError(AnchorFoldError):
+    """The model cannot run: no page is to blame, and trying the next one would not help."""
 
 
 class MismatchError(AnchorFoldError):
     """The index was made with another model, dimension, compressor or version."""
 
 
-class LockedError(AnchorFoldError):
+class StoreError(AnchorFoldError):
+    """An index that cannot be read or written now; what was committed is as it was."""
+
+
+class NotAnIndexError(StoreError):
+    """The folder holds no index."""
+
+
+class DamagedError(StoreError):
+    """A file of the index is missing or holds something else than what was written."""
+
+
+class DiskFullError(StoreError):
+    """No room is left where the index is."""
+
+
+class LockedError(StoreError):
     """Another process is writing to the index."""
 
 

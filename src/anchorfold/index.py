@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,28 +14,26 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from anchorfold.compressors import AnchorFold, Compressor, FocusClustering, SpreadFold, compressor
-from anchorfold.documents.files import matches
-from anchorfold.errors import AnchorFoldError, MismatchError
+from anchorfold.compressors import Compressor, Pinned, compressor
+from anchorfold.documents.files import matches, require_name
+from anchorfold.errors import AnchorFoldError, LockedError, MismatchError
 from anchorfold.index_options import budget_options, require_same
 from anchorfold.ingest import AddReport, Ingest, Progress
 from anchorfold.nano.query_side import QuerySide
 from anchorfold.page import EncodedPage
 from anchorfold.scan import Scanner
-from anchorfold.settings import DEFAULT_MODEL
+from anchorfold.settings import DEFAULT_MODEL, Settings
 from anchorfold.store.flat import FlatIndex, open_flat
 from anchorfold.store.folder import is_index, make_folder
 from anchorfold.store.info import IndexInfo, index_info
 from anchorfold.store.lock import writer_lock
 from anchorfold.store.schema import DTYPES, IndexSettings, encoded_of
-from anchorfold.store.table import PageTable, quoted
+from anchorfold.store.table import PageTable
 
 if TYPE_CHECKING:
     from anchorfold.backbones import Retriever
 
 ABOUT_A_PAGE = ("source", "document", "page", "pages", "size", "modified", "full", "kept", "thumbnail", "problem")
-
-FOCUSED = (AnchorFold.name, SpreadFold.name, FocusClustering.name)
 
 
 @dataclass(frozen=True)
@@ -54,11 +52,11 @@ class Index:
     Any number of processes may search at once, and one may write; searching sees new pages at its next query.
     """
 
-    def __init__(self, table: PageTable, model: Retriever | None, load_options: dict[str, Any]) -> None:
+    def __init__(self, table: PageTable, model: str | Retriever | None, load_options: dict[str, Any]) -> None:
         self._table, self._given, self._load_options = table, model, load_options
         self._scanner: Scanner | None = None
         self._opening = threading.Lock()
-        if model is not None:
+        if model is not None and not isinstance(model, str):
             self._check(model)
 
     @classmethod
@@ -98,7 +96,8 @@ class Index:
         settings = IndexSettings(
             model=retriever.name, fingerprint=retriever.fingerprint, dim=retriever.dim, method=method,
             options=options, window=retriever.settings.window, steps=retriever.settings.steps, dtype=dtype,
-            thumbnails=thumbnails, bidirectional=load_options.get("bidirectional"),
+            thumbnails=thumbnails, load_options=getattr(retriever, "load_options", {}),
+            layers=asdict(retriever.settings),
         )  # fmt: skip
         if made.signals(retriever.settings):
             retriever.warn_if_causal()
@@ -113,8 +112,15 @@ class Index:
         return cls(table, retriever, load_options)
 
     @classmethod
-    def open(cls, path: str | Path, model: Retriever | None = None, **load_options: Any) -> Index:
-        """An index that exists. Its own model is loaded when it is first needed, unless one is given."""
+    def open(cls, path: str | Path, model: str | Retriever | None = None, **load_options: Any) -> Index:
+        """An index that exists.
+
+        Args:
+            path: its folder.
+            model: a retriever, or where its model is now; the one that it was made with if None. It is loaded when it
+                is first needed, and refused if its weights are others.
+            **load_options: for `anchorfold.load`.
+        """
         return cls(PageTable.open(Path(path)), model, load_options)
 
     # What it is.
@@ -137,23 +143,36 @@ class Index:
     @cached_property
     def model(self) -> Retriever:
         """The retriever that it was made with."""
-        if self._given is not None:
+        if self._given is not None and not isinstance(self._given, str):
             return self._given
-        options = dict(self._load_options)
+        stored = dict(self.settings.load_options)
         if self.settings.bidirectional is not None:
-            options.setdefault("bidirectional", self.settings.bidirectional)
-        found = load_model(self.settings.model, options)
-        self._check(found)
-        return found
+            stored.setdefault("bidirectional", self.settings.bidirectional)
+        if self._given is not None:
+            stored.pop("revision", None)  # of the model's old place
+        given = {k: v for k, v in self._load_options.items() if v is not None}
+        try:
+            model = load_model(self._given or self.settings.model, {**stored, **given})
+        except (OSError, ValueError) as error:
+            if self._given is not None:
+                raise
+            revision = f", revision {stored['revision']}" if stored.get("revision") else ""
+            raise AnchorFoldError(
+                f"{self.path} was made with the model {self.settings.model}{revision}, which cannot be loaded ({error}) "
+                "If it is elsewhere now, say where: --model on the command line, Index.open(path, model=...) in Python."
+            ) from error
+        self._check(model)
+        return model
 
     @cached_property
     def compressor(self) -> Compressor:
-        """The compressor that it was made with."""
-        options = dict(self.settings.options)
-        if self.settings.method in FOCUSED:
-            # A later calibration of the model must not mix two windows in one index.
-            options |= {"window": self.settings.window, "steps": self.settings.steps}
-        return compressor(self.settings.method, **options)
+        """The compressor that it was made with, bound to the layers of that time."""
+        made_with = self.settings
+        if made_with.layers is not None:
+            layers = Settings.from_dict(made_with.layers)
+        else:
+            layers = replace(self.model.settings, window=made_with.window, steps=made_with.steps)
+        return Pinned(compressor(made_with.method, **made_with.options), layers)
 
     def _check(self, model: Retriever | QuerySide) -> None:
         if model.fingerprint != self.settings.fingerprint:
@@ -165,8 +184,13 @@ class Index:
     # Writing.
 
     @contextmanager
-    def _writing(self, wait: float, waiting: Callable[[str], None] | None = None) -> Iterator[None]:
-        with writer_lock(self.path, wait, waiting):
+    def _writing(
+        self,
+        wait: float,
+        waiting: Callable[[str], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> Iterator[None]:
+        with writer_lock(self.path, wait, waiting, stop):
             self._table.refresh()
             yield
 
@@ -193,27 +217,42 @@ class Index:
             waiting: told, in a sentence, whom it waits for.
         """
         paths = [paths] if isinstance(paths, (str, Path)) else list(paths)
-        with self._writing(wait, waiting):
-            report = Ingest(self._table, self.model, self.compressor, progress, stop, batch_size).run(paths, prune)
-            self._table.finish()
+        if batch_size is not None and batch_size < 1:
+            raise AnchorFoldError(f"a batch needs at least 1 page, got {batch_size}.")
+        try:
+            with self._writing(wait, waiting, stop):
+                report = Ingest(self._table, self.model, self.compressor, progress, stop, batch_size).run(paths, prune)
+                self._table.finish()
+        except LockedError:
+            if stop is None or not stop():
+                raise
+            return AddReport(interrupted=True)
         if report.pages or report.removed:
             self._open_scanner()
         return report
 
     def remove(self, names: str | Path | Sequence[str | Path], *, wait: float = -1) -> list[str]:
         """Remove documents by name as given, path, folder or pattern; returns the names removed."""
-        names = [names] if isinstance(names, (str, Path)) else list(names)
         with self._writing(wait):
-            known = {source: state.document for source, state in self._table.documents().items()}
-            chosen: set[str] = set()
-            for name in names:
-                found = {s for s, d in known.items() if matches(str(name), d, s)}
-                if not found:
-                    raise AnchorFoldError(f"{self.path} holds no document {str(name)!r}: nothing was removed.")
-                chosen |= found
-            for start in range(0, len(ordered := sorted(chosen)), 500):
-                self._table.delete(f"source IN ({', '.join(map(quoted, ordered[start : start + 500]))})")
-        return sorted(known[s] for s in chosen)
+            chosen = self._matching(names)
+            self._table.remove(chosen)
+        return sorted(chosen.values())
+
+    def matching(self, names: str | Path | Sequence[str | Path]) -> list[str]:
+        """The documents that `remove` would remove."""
+        self._table.refresh()
+        return sorted(self._matching(names).values())
+
+    def _matching(self, names: str | Path | Sequence[str | Path]) -> dict[str, str]:
+        names = [names] if isinstance(names, (str, Path)) else list(names)
+        documents = {source: state.document for source, state in self._table.documents().items()}
+        chosen: dict[str, str] = {}
+        for name in map(str, names):
+            matched = {s: d for s, d in documents.items() if matches(name, d, s)}
+            if not matched:
+                raise AnchorFoldError(f"{self.path} holds no document {name!r}: nothing was removed.")
+            chosen |= matched
+        return chosen
 
     # Reading.
 
@@ -283,6 +322,8 @@ class Index:
 
     def _allowed(self, documents: str | Sequence[str], pages: Any) -> Tensor:
         wanted = [documents] if isinstance(documents, str) else list(documents)
+        for name in wanted:
+            require_name(name)
         exactly = set(wanted)
         known = set(pages["document"].to_pylist()) | set(pages["source"].to_pylist())
         patterns = [w for w in wanted if w not in known]
@@ -315,7 +356,7 @@ class Index:
         return {name: row[name][0].as_py() for name in ABOUT_A_PAGE}
 
     def _page_row(self, source: str, page: int, columns: Sequence[str]) -> Any:
-        row = self._table.consistently(lambda: self._table.page(source, page, columns))
+        row = self._table.page(source, page, columns)
         if row is None:
             raise AnchorFoldError(f"{self.path} holds no page {page} of {os.path.basename(source)!r}.")
         return row

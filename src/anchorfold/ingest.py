@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anchorfold.compressors import Compressor
-from anchorfold.documents import Document, RenderedPage, Renderer, find_documents
-from anchorfold.documents.files import source_of
+from anchorfold.documents import Document, FileIdentity, RenderedPage, Renderer, find_documents
+from anchorfold.documents.files import source_of, system_path
 from anchorfold.documents.rendering import Request
-from anchorfold.errors import UnreadableDocumentError
+from anchorfold.errors import BrokenModelError
 from anchorfold.page import EncodedPage
+from anchorfold.plan import make_plan, missing_documents
 from anchorfold.store.schema import PageRow
-from anchorfold.store.table import DocumentState, PageTable, quoted
+from anchorfold.store.table import DocumentState, PageTable
 
 if TYPE_CHECKING:
     from anchorfold.backbones import Retriever
 
 COMMIT_PAGES = 32
 COMMIT_SECONDS = 15.0
+PASSES = 3  # over documents that change while they are read
+ALIKE_FAILURES = 3  # in a row: then it is the model, not the pages
 
 
 @dataclass
@@ -56,12 +59,31 @@ class Progress:
 
 
 @dataclass
-class _Plan:
-    """What to do with one document: `staged` if an older version must stay visible until this one is complete."""
+class _Reading:
+    """A document while its pages arrive. `state` is what the table knew of it; `problem` why it could not be read."""
 
-    staged: bool
-    have: set[int]
-    failed: bool = False
+    document: Document
+    state: DocumentState
+    identity: FileIdentity | None = None
+    complete: bool = True
+    problem: str | None = None
+
+    @property
+    def staged(self) -> bool:
+        """Whether an older version must stay visible until this one is complete."""
+        return self.identity is not None and self.state.digest not in ("", self.identity.digest)
+
+    @property
+    def file_changed(self) -> bool:
+        """Whether the file is another one now than the one that was read."""
+        try:
+            now = os.stat(self.document.path)
+        except OSError:
+            return False  # gone: the next run says so
+        return self.identity is not None and (now.st_size, now.st_mtime_ns) != (
+            self.identity.size,
+            self.identity.modified,
+        )
 
 
 class Ingest:
@@ -77,30 +99,58 @@ class Ingest:
         batch_size: int | None = None,
     ) -> None:
         self.table, self.model, self.compressor = table, model, compressor
-        self.tell, self.stop = progress or (lambda _: None), stop or (lambda: False)
+        self.show, self.stop = progress or (lambda _: None), stop or (lambda: False)
         self.batch_size = batch_size or model.default_batch
         self.report, self.progress = AddReport(), Progress()
-        self._known: dict[str, DocumentState] = {}
-        self._plans: dict[str, _Plan] = {}
-        self._stale: list[str] = []  # documents with staged pages of a version that is gone again
+        self._states: dict[str, DocumentState] = {}
+        self._outcomes: dict[str, str] = {}  # source to added, changed or unchanged: a document counts once
+        self._again: list[Document] = []
         self._rows: list[PageRow] = []
-        self._batch: list[RenderedPage] = []
+        self._batch: list[tuple[RenderedPage, _Reading]] = []
+        self._failures: list[str] = []
         self._flushed = time.monotonic()
+        self._counts: dict[Document, int] = {}
         self._done = 0.0  # pages of finished documents
-        self._renderer: Renderer | None = None
 
     def run(self, paths: Sequence[str | Path], prune: bool = False) -> AddReport:
         """Add or update every document among the paths; with `prune`, drop those that are gone from them."""
         began = time.monotonic()
-        self._known = self.table.documents()
-        documents = self._recognise(find_documents(paths, self._skip, exclude=self.table.folder))
-        self.progress.of_documents = len(documents)
-        self.tell(self.progress)
-        self._renderer = Renderer(self._requests(documents), self.model.page_pixels, census=documents)
-        with self._renderer as renderer:
+        found = list(find_documents(paths, self._skip, exclude=self.table.folder))
+        self.progress.of_documents = len(found)
+        self._again = found
+        for _ in range(PASSES):
+            documents, self._again = self._again, []
+            self._pass(documents)
+            if self.report.interrupted or not self._again:
+                break
+            self._again = [d for d in map(_as_it_is_now, self._again) if d is not None]
+        else:
+            for document in self._again:
+                self._skip(document.name, "changes while it is read: index it again when it is finished")
+        self._note_missing(paths, {d.source for d in found}, prune)
+        for outcome in ("added", "changed", "unchanged"):
+            setattr(self.report, outcome, sum(o == outcome for o in self._outcomes.values()))
+        self.report.seconds = time.monotonic() - began
+        return self.report
+
+    def _pass(self, documents: Sequence[Document]) -> None:
+        """Read some documents; those that changed meanwhile are left in `self._again`."""
+        states = self._states = self.table.documents()
+        plan = make_plan(documents, states, lambda source: os.path.exists(system_path(source)))
+        self.table.move(plan.moved)
+        states.update({new: states.pop(old) for old, new in plan.moved.items()})
+        self.table.drop_staged(plan.stale)
+        for document in plan.unchanged:
+            self._outcomes.setdefault(document.source, "unchanged")
+            self._advance(document)
+        self.show(self.progress)
+        readings = {d.source: _Reading(d, states.get(d.source) or DocumentState(d.name)) for d in plan.read}
+        requests = [Request(d) for d in plan.read]
+        with Renderer(requests, self.model.page_pixels, census=plan.read) as renderer:
+            self._counts = renderer.counts
             try:
                 for event in renderer:
-                    self._take(event)
+                    self._take(event, readings[event.document.source])
                     if self.stop():
                         self.report.interrupted = True
                         break
@@ -110,159 +160,122 @@ class Ingest:
                     self._flush()
                 raise
         self._flush()
-        for source in self._stale:
-            self.table.delete(f"source = {quoted(source)} AND NOT live")
-        self._note_missing(paths, {d.source for d in documents}, prune)
-        self.report.seconds = time.monotonic() - began
-        return self.report
-
-    def _recognise(self, found: Iterable[Document]) -> list[Document]:
-        """Give documents that the table knows their name there.
-
-        A file is known by its path. If that is new but its name is taken, the file was moved, together with the
-        folder it is named from, unless the old one is still there: then they are two, and the new one gets its full
-        path for a name.
-        """
-        documents, moved = [], {}
-        names = {state.document: source for source, state in self._known.items()}
-        for document in found:
-            name = document.name
-            if document.source in self._known:
-                name = self._known[document.source].document
-            elif (old := names.get(name)) is not None:
-                if os.path.exists(old):
-                    name = document.source
-                else:
-                    moved[old] = document.source
-                    self._known[document.source] = self._known.pop(old)
-            documents.append(replace(document, name=name))
-        self.table.move(moved)
-        return documents
 
     def _skip(self, name: str, why: str) -> None:
         self.report.skipped.append((name, why))
 
-    def _requests(self, documents: Iterable[Document]) -> Iterator[Request]:
-        """Runs in the renderer's thread, ahead of the encoder: which pages of which documents are wanted."""
-        for document in documents:
-            state = self._known.get(document.source)
-            try:
-                plan = self._plan(document, state)
-            except UnreadableDocumentError as problem:
-                self._skip(document.name, kept_note(str(problem), state))
-                plan = None
-            if plan is None:
-                self._advance(document)
-                continue
-            self._plans[document.source] = plan
-            total = state.pages if state is not None and not plan.staged else 0
-            missing = [p - 1 for p in range(1, total + 1) if p not in plan.have] if total else None
-            yield Request(document, missing)
-
-    def _plan(self, document: Document, state: DocumentState | None) -> _Plan | None:
-        if state is None:
-            return _Plan(False, set())
-        same_file = (state.size, state.modified) == (document.size, document.modified)
-        if not (state.digest and (same_file or state.digest == document.digest)):
-            return _Plan(True, state.staged.get(document.digest, set()))
-        if not state.complete:
-            return _Plan(False, state.have)
-        if state.staged:
-            self._stale.append(document.source)
-        self.report.unchanged += 1
-        return None
-
-    def _take(self, event: RenderedPage) -> None:
-        document = event.document
-        plan = self._plans[document.source]
-        self.progress.current = document.name
+    def _take(self, event: RenderedPage, reading: _Reading) -> None:
+        self.progress.current = event.document.name
+        reading.identity = event.identity or reading.identity
         if event.number is None:
             if event.problem is not None:
-                plan.failed = True
-                self._skip(document.name, kept_note(event.problem, self._known.get(document.source)))
+                reading.problem = event.problem
             else:
-                self._finish(document, plan)
-        elif event.number + 1 in plan.have:
+                self._finish(reading)
+        elif reading.identity is not None and event.number in stored_pages(reading.state).get(
+            reading.identity.digest, ()
+        ):
             return
         elif event.problem is not None:
-            self._skip(f"{document.name} page {event.number + 1}", event.problem)
-            self._rows.append(self._row(event, None))
+            self._skip(f"{event.document.name} page {event.number + 1}", event.problem)
+            self._rows.append(self._row(event, reading, None))
         else:
-            self._batch.append(event)
+            self._batch.append((event, reading))
             if len(self._batch) >= self.batch_size:
                 self._encode()
             self._show_share(event.number + 1)
         if len(self._rows) >= COMMIT_PAGES or time.monotonic() - self._flushed > COMMIT_SECONDS:
             self._flush()
-        self.tell(self.progress)
+        self.show(self.progress)
 
-    def _finish(self, document: Document, plan: _Plan) -> None:
-        if plan.staged and not plan.failed:
+    def _finish(self, reading: _Reading) -> None:
+        """All pages of a document have arrived."""
+        document, state, identity = reading.document, reading.state, reading.identity
+        self._advance(document)
+        if reading.file_changed:
+            self._again.append(document)
+        elif reading.problem is not None:
+            self._skip(document.name, kept_note(reading.problem, state))
+        if reading.problem is not None or identity is None:
+            return
+        if reading.staged:
             self._encode()
             self._flush()
-            if not plan.failed:
-                self.table.promote(document.source, document.digest)
-        if not plan.failed:
-            known = self._known.get(document.source)
-            if known is not None and known.digest not in ("", document.digest):
-                self.report.changed += 1
-            else:
-                self.report.added += 1
-        del self._plans[document.source]
-        self._advance(document)
+            if not reading.complete:
+                return
+            self.table.promote(document.source, identity.digest)
+            self._outcomes[document.source] = "changed"
+            return
+        if state.staged:
+            self.table.drop_staged([document.source])
+        if state.digest and (state.size, state.modified) != (identity.size, identity.modified):
+            self._encode()
+            self._flush()
+            self.table.touch(document.source, identity.size, identity.modified)
+        if reading.complete:
+            self._outcomes.setdefault(document.source, "unchanged" if state.complete else "added")
 
     def _advance(self, document: Document) -> None:
-        self.progress.documents += 1
-        counts, mean = self._page_counts()
-        self._done += counts.get(document, mean)
+        self.progress.documents = min(self.progress.documents + 1, self.progress.of_documents)
+        self._done += self._counts.get(document, self._mean_pages())
         self._show_share(0)
 
-    def _page_counts(self) -> tuple[dict[Document, int], float]:
-        """Pages of the documents that were counted, and their mean, which the others are guessed by."""
-        counts = self._renderer.counts if self._renderer is not None else {}
-        return counts, sum(counts.values()) / len(counts) if counts else 1.0
+    def _mean_pages(self) -> float:
+        """Pages a document among those that were counted, which the others are guessed by."""
+        return sum(self._counts.values()) / len(self._counts) if self._counts else 1.0
 
     def _show_share(self, further: int) -> None:
-        counts, mean = self._page_counts()
-        total = sum(counts.values()) + mean * (self.progress.of_documents - len(counts))
-        self.progress.share = min((self._done + further) / max(total, 1.0), 1.0)
+        counts = self._counts
+        total = sum(counts.values()) + self._mean_pages() * (self.progress.of_documents - len(counts))
+        self.progress.share = max(self.progress.share, min((self._done + further) / max(total, 1.0), 1.0))
 
     def _encode(self) -> None:
         batch, self._batch = self._batch, []
         if not batch:
             return
         began = time.monotonic()
-        for event, page in zip(batch, self._encoded(batch), strict=True):
+        for (event, reading), page in zip(batch, self._encoded(batch), strict=True):
             if page is None:
                 continue
-            self._rows.append(self._row(event, page))
+            self._rows.append(self._row(event, reading, page))
             self.report.pages += 1
             self.report.vectors += len(page)
             self.report.full_vectors += page.full
         self.report.encode_seconds += time.monotonic() - began
         self.progress.pages = self.report.pages
 
-    def _encoded(self, batch: list[RenderedPage]) -> list[EncodedPage | None]:
+    def _encoded(self, batch: list[tuple[RenderedPage, _Reading]]) -> list[EncodedPage | None]:
         try:
-            images = [event.image for event in batch if event.image is not None]
-            return list(self.model.encode_pages(images, self.compressor, self.batch_size))
-        except (ValueError, RuntimeError) as error:
-            if len(batch) > 1:
-                return [page for event in batch for page in self._encoded([event])]
-            event = batch[0]
-            self._skip(f"{event.document.name} page {(event.number or 0) + 1}", f"cannot be encoded ({error})")
-            if (plan := self._plans.get(event.document.source)) is not None:
-                plan.failed = True
+            images = [event.image for event, _ in batch if event.image is not None]
+            pages: list[EncodedPage | None] = list(self.model.encode_pages(images, self.compressor, self.batch_size))
+        except (BrokenModelError, ValueError, OSError, RuntimeError) as error:
+            if len(batch) > 1:  # one page may be to blame, or too many at once
+                return [page for one in batch for page in self._encoded([one])]
+            if isinstance(error, BrokenModelError):
+                raise
+            self._blame(*batch[0], str(error) or type(error).__name__)
             return [None]
+        self._failures.clear()
+        return pages
 
-    def _row(self, event: RenderedPage, page: EncodedPage | None) -> PageRow:
-        document = event.document
-        plan = self._plans.get(document.source)
+    def _blame(self, event: RenderedPage, reading: _Reading, why: str) -> None:
+        """Leave a page out; the next run tries it again. Several that fail alike in a row are not to blame."""
+        self._failures.append(why)
+        if self._failures[-ALIKE_FAILURES:] == [why] * ALIKE_FAILURES:
+            raise BrokenModelError(
+                f"{ALIKE_FAILURES} pages in a row could not be encoded ({why}): stopped at "
+                f"{event.document.name} page {(event.number or 0) + 1}; mend the model or its settings and run again."
+            )
+        self._skip(f"{event.document.name} page {(event.number or 0) + 1}", f"cannot be encoded ({why})")
+        reading.complete = False
+
+    def _row(self, event: RenderedPage, reading: _Reading, page: EncodedPage | None) -> PageRow:
+        document, identity = event.document, reading.identity
+        assert identity is not None  # pages come after the file was opened
         return PageRow(
             source=document.source, document=document.name, page=(event.number or 0) + 1, pages=event.total,
-            digest=document.digest, size=document.size, modified=document.modified,
-            live=plan is None or not plan.staged, encoded=page,
-            thumbnail=event.thumbnail if self.table.settings.thumbnails else b"", problem=event.problem,
+            digest=identity.digest, size=identity.size, modified=identity.modified, live=not reading.staged,
+            encoded=page, thumbnail=event.thumbnail if self.table.settings.thumbnails else b"", problem=event.problem,
         )  # fmt: skip
 
     def _flush(self) -> None:
@@ -271,17 +284,32 @@ class Ingest:
         self._flushed = time.monotonic()
 
     def _note_missing(self, paths: Sequence[str | Path], present: set[str], prune: bool) -> None:
-        roots = [source_of(p) for p in paths]
-        for source, state in self._known.items():
-            inside = any(source == r or source.startswith(r.rstrip(os.sep) + os.sep) for r in roots)
-            if inside and source not in present and not os.path.exists(source):
-                if prune:
-                    self.table.delete(f"source = {quoted(source)}")
-                    self.report.removed += 1
-                else:
-                    self.report.missing.append(state.document)
+        gone = missing_documents(
+            [source_of(p) for p in paths], present, self._states,
+            lambda source: os.path.exists(system_path(source)),
+        )  # fmt: skip
+        if prune:
+            self.table.remove(gone)
+            self.report.removed = len(gone)
+        else:
+            self.report.missing = list(gone.values())
 
 
-def kept_note(problem: str, state: DocumentState | None) -> str:
+def stored_pages(state: DocumentState) -> dict[str, set[int]]:
+    """Pages (from 0) of each version that need not be read again."""
+    versions = {state.digest: state.have, **state.staged} if state.digest else state.staged
+    return {digest: {page - 1 for page in pages} for digest, pages in versions.items()}
+
+
+def kept_note(problem: str, state: DocumentState) -> str:
     """The problem, and that an earlier version stays searchable."""
-    return f"{problem}; the version indexed before is kept" if state is not None and state.have else problem
+    return f"{problem}; the version indexed before is kept" if state.have else problem
+
+
+def _as_it_is_now(document: Document) -> Document | None:
+    """The document with its present size and time, or None if it is gone."""
+    try:
+        now = os.stat(document.path)
+    except OSError:
+        return None
+    return replace(document, size=now.st_size, modified=now.st_mtime_ns)

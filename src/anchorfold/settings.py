@@ -7,6 +7,7 @@ import math
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 DEFAULT_MODEL = "nano"  # it ships with this package
 CALIBRATION_FILE = "anchorfold.json"
@@ -35,6 +36,11 @@ class Settings:
         for name, (first, last) in (("window", self.window), ("sap_window", self.sap_window)):
             if not 0 <= first <= last < self.layers:
                 raise ValueError(f"{name} {first}-{last} does not lie within {self.layers} layers.")
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Settings:
+        """From what `dataclasses.asdict` and JSON made of one."""
+        return cls(**{**data, "window": tuple(data["window"]), "sap_window": tuple(data["sap_window"])})
 
 
 # Appendices A.3 and A.4 of the paper.

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from anchorfold.documents import Renderer, find_documents, rendering
+from anchorfold.documents import FileIdentity, Renderer, find_documents, rendering
 from anchorfold.documents.rendering import Request
 from tests.number_reader import read_number, write_pdf
 
@@ -97,3 +97,38 @@ def test_counting_ahead(tmp_path):
     with Renderer([Request(found[0])], census=found) as renderer:
         list(renderer)
         assert renderer.counts == {found[0]: 3}
+
+
+def test_every_event_carries_the_identity_of_the_bytes_that_were_rendered(tmp_path):
+    path = write_pdf(tmp_path / "a.pdf", [1, 2])
+    (tmp_path / "b.pdf").write_text("nonsense")
+    with Renderer(Request(d) for d in documents(tmp_path)) as renderer:
+        events = list(renderer)
+    (document, _), found = documents(tmp_path), path.stat()
+    expected = FileIdentity(document.digest, found.st_size, found.st_mtime_ns)
+    assert [e.identity for e in events] == [expected] * 3 + [None] * 2
+
+
+def test_the_identity_is_of_what_was_read_not_of_what_was_listed(tmp_path):
+    path = write_pdf(tmp_path / "a.pdf", [1])
+    (listed,) = documents(path)
+    write_pdf(path, [2, 3])
+    with Renderer([Request(listed)]) as renderer:
+        events = list(renderer)
+    assert [read_number(e.image) for e in events if e.image is not None] == [2, 3]
+    assert {e.identity.digest for e in events} == {documents(path)[0].digest}
+
+
+def test_a_file_that_was_replaced_during_a_crash_is_not_mixed(tmp_path):
+    path = write_pdf(tmp_path / "a.pdf", list(range(40)))
+    old = documents(path)[0].digest
+    with Renderer([Request(documents(path)[0])], ahead=2) as renderer:
+        pages = iter(renderer)
+        next(pages)
+        time.sleep(0.5)  # the child waits for room in the queue
+        write_pdf(path, list(range(500, 540)))
+        os.kill(renderer._child.pid, signal.SIGSEGV)
+        rest = list(pages)
+    assert all(read_number(e.image) < 500 for e in rest if e.image is not None)
+    assert [e.problem for e in rest if e.number is None] == ["changed while it was read", None]
+    assert {e.identity.digest for e in rest} == {old}

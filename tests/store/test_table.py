@@ -1,11 +1,12 @@
 import os
+import threading
 
 import lancedb
 import pytest
 
-from anchorfold.errors import MismatchError, NotAnIndexError
+from anchorfold.errors import DamagedError, MismatchError, NotAnIndexError
 from anchorfold.store import table as module
-from anchorfold.store.table import PageTable, quoted
+from anchorfold.store.table import PageTable
 from tests.number_reader import index_settings
 from tests.store.test_schema import row
 
@@ -48,7 +49,7 @@ def test_a_reader_sees_old_or_new_pages_never_both_or_neither(table):
 
 def test_promotion_is_one_commit(table, monkeypatch):
     table.append([row(1, digest="old"), row(1, digest="new", live=False)])
-    monkeypatch.setattr(PageTable, "delete", lambda *_: None)  # as if the process died before clearing up
+    monkeypatch.setattr(PageTable, "drop_staged", lambda *_: None)  # as if the process died before clearing up
     before = table.version
     table.promote("/a/b.pdf", "new")
     assert table.version == before + 1
@@ -67,7 +68,7 @@ def test_quotes_in_names(table):
     name = 'it\'s; DROP TABLE "x" -- ü.pdf'
     table.append([row(1, source=name), row(1)])
     assert table.page(name, 1, ["source"])["source"][0].as_py() == name
-    table.delete(f"source = {quoted(name)}")
+    table.remove([name])
     assert pages(table) == [("/a/b.pdf", 1, "d")]
 
 
@@ -121,7 +122,40 @@ def test_a_damaged_file_is_one_line(table, kind):
     for name in os.listdir(table.folder / "pages.lance" / kind):
         path = table.folder / "pages.lance" / kind / name
         path.write_bytes(path.read_bytes()[:20])
-    with pytest.raises(NotAnIndexError, match="damaged") as caught:
+    with pytest.raises(DamagedError, match="damaged") as caught:
         pages(PageTable.open(table.folder))
     assert "\n" not in str(caught.value)
-    assert "index again" in str(caught.value)
+    assert "backup" in str(caught.value)
+    assert "remove" not in str(caught.value)
+
+
+def test_a_table_of_nothing_can_be_tidied(table):
+    table.finish()
+    assert pages(table) == []
+
+
+def test_reads_go_on_while_a_writer_tidies(table):
+    table.append([row(p) for p in range(1, 6)])
+    readers = [PageTable.open(table.folder) for _ in range(2)]
+    problems, done = [], threading.Event()
+
+    def read(reader):
+        while not done.is_set():
+            try:
+                reader.refresh()
+                assert 1 in reader.documents()["/a/b.pdf"].have
+                assert reader.page("/a/b.pdf", 1, ["page"]) is not None
+            except BaseException as error:
+                problems.append(error)
+                return
+
+    threads = [threading.Thread(target=read, args=(reader,)) for reader in readers]
+    for thread in threads:
+        thread.start()
+    for page in range(6, 26):
+        table.append([row(page)])
+        table.tidy()
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert problems == []

@@ -105,9 +105,8 @@ def answer(index: Index, questions: list[str], expected: dict[str, tuple[str, in
 def tell_size(index: Index, place: Path) -> None:
     """How much smaller, and what to try next."""
     info = index.info()
-    smaller = info.full_vector_bytes / max(info.vector_bytes, 1)
     out.print(
         f"{info.full_vectors:,} vectors became {info.vectors:,}: {size(info.full_vector_bytes)} of vectors became "
-        f"{size(info.vector_bytes)}, {smaller:.1f} times smaller than the full index."
+        f"{size(info.vector_bytes)}, {info.times_smaller:.1f} times smaller than the full index."
     )
     out.print(f'Next: anchorfold search {place} "your question"', markup=False)

@@ -9,7 +9,7 @@ import typer
 
 from anchorfold.cli.app import app, note, out, quiet_libraries
 from anchorfold.cli.look import table
-from anchorfold.cli.options import Device, TrustRemoteCode
+from anchorfold.cli.options import Device, ModelPlace, TrustRemoteCode
 from anchorfold.errors import AnchorFoldError
 
 
@@ -20,6 +20,7 @@ def explain_command(
     page: Annotated[str, typer.Option("--page", help="document:page, as report.pdf:12. Default: the best page.")] = "",
     to: Annotated[Path, typer.Option("--to", help="The picture: a PNG or JPEG file.")] = Path("why.png"),
     compare: Annotated[str, typer.Option(help="The case study: methods with commas between, at three ratios.")] = "",
+    model: ModelPlace = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:  # fmt: skip
@@ -35,7 +36,7 @@ def explain_command(
     from anchorfold.index import Index
 
     quiet_libraries()
-    opened = Index.open(index, device=device, trust_remote_code=trust_remote_code)
+    opened = Index.open(index, model, device=device, trust_remote_code=trust_remote_code)
     document, number = split_page(page) if page else best_page(opened, query)
     if compare:
         from anchorfold.figures.case_study import draw_case_study

@@ -14,7 +14,7 @@ import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
-from anchorfold.cli.look import plain, size, table
+from anchorfold.cli.look import on_disk, plain, size, table
 from anchorfold.cli.options import Bidirectional, Device, TrustRemoteCode
 from anchorfold.documents.files import KINDS, find_documents
 from anchorfold.errors import AnchorFoldError
@@ -40,7 +40,7 @@ def index_command(
     prune: Annotated[bool, typer.Option("--prune", help="Drop documents that are gone from these folders.")] = False,
     wait: Annotated[bool, typer.Option(help="Wait if another process is writing to the index.")] = True,
     device: Device = None,
-    batch: Annotated[int | None, typer.Option(help="Pages a forward pass.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Pages a forward pass.")] = None,
     trust_remote_code: TrustRemoteCode = False,
     bidirectional: Bidirectional = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
@@ -98,7 +98,8 @@ def open_or_create(to: Path, wanted: dict[str, Any], load_options: dict[str, Any
     given = {k: v for k, v in wanted.items() if v is not None}
     if not is_index(to):
         return Index.create(to, **given, **load_options, exist_ok=True)
-    index = Index.open(to, **load_options)
+    # Another model is refused by its weights; the same one may have moved.
+    index = Index.open(to, given.get("model"), **load_options)
     made = index.settings
     if "method" in given or "ratio" in given or "cap" in given:
         method = given.get("method", made.method)
@@ -110,9 +111,8 @@ def open_or_create(to: Path, wanted: dict[str, Any], load_options: dict[str, Any
                 f"{to} was made with {made.method} {made.options}, not {method} {options}: leave these options out, or "
                 "choose another folder."
             )
-    for name in ("model", "dtype"):
-        if name in given and given[name] != getattr(made, name):
-            raise AnchorFoldError(f"{to} was made with {name} {getattr(made, name)}, not {given[name]}.")
+    if "dtype" in given and given["dtype"] != made.dtype:
+        raise AnchorFoldError(f"{to} was made with dtype {made.dtype}, not {given['dtype']}.")
     return index
 
 
@@ -126,7 +126,7 @@ def stopping() -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked = True
-        err.print("stopping after this batch; press Ctrl-C again to stop at once")
+        err.print("stopping: what is done is kept; press Ctrl-C again to stop at once")
 
     before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -203,8 +203,8 @@ def summarise(index: Index, report: AddReport, as_json: bool) -> None:
         ("pages", f"{info.pages:,} ({report.pages:,} in {clock(report.seconds)})"),
         ("vectors before", f"{info.full_vectors:,} ({size(info.full_vector_bytes)} as float16)"),
         ("vectors after", f"{info.vectors:,} ({size(info.vector_bytes)} as {index.settings.dtype})"),
-        ("times smaller", f"{info.full_vector_bytes / max(info.vector_bytes, 1):.1f}"),
-        ("on disk", size(info.bytes)),
+        ("times smaller", f"{info.times_smaller:.1f}"),
+        ("on disk", on_disk(info)),
         ("skipped", len(report.skipped)),
     ]
     table([("index", "left"), (str(index.path), "left")], rows)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from anchorfold.cli.app import out
+
+if TYPE_CHECKING:
+    from anchorfold.store.info import IndexInfo
 
 
 def size(count: float) -> str:
@@ -16,6 +20,12 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+def on_disk(info: IndexInfo) -> str:
+    """The whole folder, and how much of it search made for itself."""
+    cache = f", {size(info.cache_bytes)} of them made for search" if info.cache_bytes else ""
+    return size(info.bytes) + cache
 
 
 def table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]], title: str | None = None) -> None:

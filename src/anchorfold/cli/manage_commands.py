@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from anchorfold.cli.app import app, err, out
-from anchorfold.cli.look import size, table
+from anchorfold.cli.look import on_disk, size, table
 from anchorfold.errors import AnchorFoldError
 
 
@@ -27,9 +27,12 @@ class Target(StrEnum):
 def remove_command(
     index: Annotated[Path, typer.Argument(help="The index.", show_default=False)],
     documents: Annotated[list[str], typer.Argument(help="Names as given, folders, or patterns.", show_default=False)],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before removing several documents.")] = False,
     wait: Annotated[bool, typer.Option(help="Wait if another process is writing to the index.")] = True,
 ) -> None:
     """Remove documents from an index. The files themselves are not touched.
+
+    A folder or pattern that means several documents is asked about first.
 
     \b
     Examples
@@ -38,7 +41,13 @@ def remove_command(
     """
     from anchorfold.index import Index
 
-    removed = Index.open(index).remove(documents, wait=-1 if wait else 0)
+    opened = Index.open(index)
+    chosen = opened.matching(documents)
+    if len(chosen) > len(documents) and not yes:
+        shown = ", ".join(chosen[:3]) + (", ..." if len(chosen) > 3 else "")
+        if not typer.confirm(f"Remove {len(chosen)} documents ({shown}) from {index}?", err=True):
+            raise AnchorFoldError("nothing was removed.")
+    removed = opened.remove(documents, wait=-1 if wait else 0)
     for name in removed:
         out.print(f"removed {name}", markup=False)
 
@@ -69,8 +78,8 @@ def info_command(
         ),
         ("vectors", f"{found.vectors:,} of {found.full_vectors:,}"),
         ("vector bytes", f"{size(found.vector_bytes)} of {size(found.full_vector_bytes)}"),
-        ("times smaller", f"{found.full_vector_bytes / max(found.vector_bytes, 1):.1f}"),
-        ("on disk", size(found.bytes)),
+        ("times smaller", f"{found.times_smaller:.1f}"),
+        ("on disk", on_disk(found)),
         ("model", f"{found.model} ({settings.pop('fingerprint')})"),
         ("method", f"{found.method} " + "  ".join(f"{k} {v}" for k, v in settings.items())),
     ]

@@ -9,6 +9,9 @@ import typer
 from anchorfold.errors import AnchorFoldError
 
 Model = Annotated[str, typer.Option(help="A model name or folder.")]
+ModelPlace = Annotated[
+    str | None, typer.Option("--model", help="Where the index's model is now, if it was moved: a name or folder.")
+]
 Device = Annotated[str | None, typer.Option(help="cuda, mps or cpu.")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")]
 Bidirectional = Annotated[

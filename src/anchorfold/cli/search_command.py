@@ -11,7 +11,7 @@ import typer
 
 from anchorfold.cli.app import app, err
 from anchorfold.cli.look import table
-from anchorfold.cli.options import Device, TrustRemoteCode
+from anchorfold.cli.options import Device, ModelPlace, TrustRemoteCode
 from anchorfold.errors import AnchorFoldError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def search_command(
     document: Annotated[list[str] | None, typer.Option("--document", "-d", help="Only these: names, folders or patterns such as '*.pdf'.")] = None,  # noqa: E501
     exact: Annotated[bool, typer.Option("--exact", help="Scan all vectors in float, however many.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per query and line.")] = False,
+    model: ModelPlace = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:  # fmt: skip
@@ -43,7 +44,7 @@ def search_command(
         raise AnchorFoldError("no query: give one in quotes, or --queries FILE.")
     from anchorfold.index import Index
 
-    opened = Index.open(index, device=device, trust_remote_code=trust_remote_code)
+    opened = Index.open(index, model, device=device, trust_remote_code=trust_remote_code)
     found = opened.search(texts, top, documents=document or None, exact=True if exact else None)
     for text, hits in zip(texts, found, strict=True):
         if as_json:

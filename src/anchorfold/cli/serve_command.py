@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from anchorfold.cli.app import app, out, quiet_libraries
-from anchorfold.cli.options import Device, TrustRemoteCode
+from anchorfold.cli.options import Device, ModelPlace, TrustRemoteCode
 from anchorfold.errors import AnchorFoldError
 
 
@@ -20,6 +20,7 @@ def serve_command(
     host: Annotated[str, typer.Option(help="An address other than this machine's own asks visitors for a token.")] = "127.0.0.1",  # noqa: E501
     port: Annotated[int, typer.Option(help="0 takes a free one.", min=0, max=65535)] = 8765,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    model: ModelPlace = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:  # fmt: skip
@@ -41,7 +42,7 @@ def serve_command(
     from anchorfold.serve.library import Library
 
     quiet_libraries()
-    library = Library(Index.open(index, device=device, trust_remote_code=trust_remote_code))
+    library = Library(Index.open(index, model, device=device, trust_remote_code=trust_remote_code))
     library.warm_up()
     token = None if host in LOOPBACK else new_token()
     config = uvicorn.Config(

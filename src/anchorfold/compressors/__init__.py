@@ -5,6 +5,7 @@ from anchorfold.compressors.anchor_fold import AnchorFold
 from anchorfold.compressors.base import (
     BudgetCompressor,
     Compressor,
+    Pinned,
     compressor,
     compressor_names,
     register,
@@ -29,6 +30,7 @@ __all__ = [
     "DocPruner",
     "FocusClustering",
     "FullIndex",
+    "Pinned",
     "Pooling1D",
     "RandomPruning",
     "SemanticClustering",

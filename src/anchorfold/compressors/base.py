@@ -58,6 +58,21 @@ class BudgetCompressor(Compressor):
         return f"{type(self).__name__}({budget})"
 
 
+class Pinned(Compressor):
+    """A compressor that listens to the same layers whatever a later calibration says."""
+
+    def __init__(self, inner: Compressor, settings: Settings) -> None:
+        self.inner, self.settings = inner, settings
+
+    def signals(self, settings: Settings) -> Sequence[Signal]:
+        """Those of the pinned layers."""
+        return self.inner.signals(self.settings)
+
+    def compress(self, page: PageState, settings: Settings) -> Folded:
+        """As the compressor inside, under the pinned layers."""
+        return self.inner.compress(page, self.settings)
+
+
 def keep_all(page: PageState) -> Folded:
     """The full index."""
     every = torch.arange(len(page), device=page.hidden.device)

@@ -1,6 +1,7 @@
 """From files to page images: what can be read, in which order, and how it is rendered ahead of the encoder."""
 
+from anchorfold.documents.content import FileIdentity
 from anchorfold.documents.files import Document, find_documents
 from anchorfold.documents.rendering import RenderedPage, Renderer
 
-__all__ = ["Document", "RenderedPage", "Renderer", "find_documents"]
+__all__ = ["Document", "FileIdentity", "RenderedPage", "Renderer", "find_documents"]

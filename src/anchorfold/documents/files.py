@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from anchorfold.errors import UnreadableDocumentError
+from anchorfold.errors import AnchorFoldError
 
 PDF = frozenset({".pdf"})
 IMAGES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff"})
@@ -29,23 +29,33 @@ class Document:
     modified: int
 
     @cached_property
-    def digest(self) -> str:
-        """A hash of the content."""
-        try:
-            with open(self.path, "rb") as file:
-                return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-        except OSError as error:
-            raise UnreadableDocumentError(reason(error)) from error
-
-    @cached_property
     def source(self) -> str:
         """The absolute path as text: what makes a document the same one in a later run."""
         return printable(os.fspath(self.path))
 
 
 def printable(path: str) -> str:
-    """A path as valid Unicode; bytes that are none become escapes."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    """A path as valid Unicode, another one for each path: bytes that are no text become `\\xNN`.
+
+    Where a path holds such bytes, or spells such an escape itself, its own backslashes are doubled.
+
+    >>> printable("plain.png"), printable("a\\\\xff.png"), printable("a\\udcff.png")
+    ('plain.png', 'a\\\\\\\\xff.png', 'a\\\\xff.png')
+    """
+    data = os.fsencode(path)
+    text = data.decode("utf-8", "backslashreplace")
+    if os.sep == "\\" or (text == path and "\\x" not in path):
+        return text
+    return data.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
+
+
+def system_path(text: str) -> str:
+    """The path that `printable` made a text of."""
+    if os.sep == "\\" or "\\x" not in text:
+        return text
+    pieces = re.split(rb"(\\\\|\\x[0-9a-f]{2})", text.encode())
+    plain = [b"\\" if p == b"\\\\" else bytes([int(p[2:], 16)]) if p[:2] == b"\\x" else p for p in pieces]
+    return os.fsdecode(b"".join(plain))
 
 
 def reason(error: OSError) -> str:
@@ -116,8 +126,15 @@ def _walk(path: str, skip: Skip, above: set[str], hidden: str | None) -> Iterato
             yield from _walk(inside, skip, above | {real}, hidden)
 
 
+def require_name(wanted: str) -> None:
+    """Refuse an empty name: as a path it would mean the current folder, and everything in it."""
+    if not wanted.strip():
+        raise AnchorFoldError("an empty name means no document: give a name, a folder or a pattern such as '*.pdf'.")
+
+
 def matches(wanted: str, document: str, source: str) -> bool:
     """Whether a name as given, a path, a folder or a pattern means this document."""
+    require_name(wanted)
     plain = os.path.normpath(wanted)
     if plain in (document, source) or source_of(wanted) == source:
         return True

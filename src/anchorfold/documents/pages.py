@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import warnings
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ from typing import Protocol
 import pypdfium2 as pdfium
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from anchorfold.documents.files import PDF, reason
+from anchorfold.documents.content import FileIdentity, read_file
+from anchorfold.documents.files import PDF
 from anchorfold.errors import UnreadableDocumentError
 
 # Backbones say what they want; this is enough for all (Nemotron's eight tiles of 512 x 512).
@@ -31,6 +33,8 @@ _PDF_REASONS = {
 class Pages(Protocol):
     """An open document."""
 
+    identity: FileIdentity
+
     def __len__(self) -> int: ...
 
     def image(self, number: int) -> Image.Image:
@@ -41,8 +45,8 @@ class Pages(Protocol):
 class PdfPages:
     """A PDF."""
 
-    def __init__(self, pdf: pdfium.PdfDocument, pixels: int) -> None:
-        self.pdf, self.pixels = pdf, pixels
+    def __init__(self, pdf: pdfium.PdfDocument, identity: FileIdentity, pixels: int) -> None:
+        self.pdf, self.identity, self.pixels = pdf, identity, pixels
 
     def __len__(self) -> int:
         return len(self.pdf)
@@ -65,8 +69,8 @@ class PdfPages:
 class ImagePages:
     """An image file; TIFF may hold several pages."""
 
-    def __init__(self, image: Image.Image, pixels: int) -> None:
-        self.file, self.pixels = image, pixels
+    def __init__(self, image: Image.Image, identity: FileIdentity, pixels: int) -> None:
+        self.file, self.identity, self.pixels = image, identity, pixels
 
     def __len__(self) -> int:
         return getattr(self.file, "n_frames", 1)
@@ -106,13 +110,14 @@ def _refuse_bombs(image: Image.Image) -> None:
 @contextmanager
 def open_pages(path: str | Path, pixels: int = RENDER_PIXELS) -> Iterator[Pages]:
     """A document's pages; raises UnreadableDocumentError with the reason if it has none."""
-    path = Path(path)
-    try:
-        if path.stat().st_size == 0:
-            raise UnreadableDocumentError("empty file")
-        pages = _open_pdf(path, pixels) if path.suffix.lower() in PDF else _open_image(path, pixels)
-    except OSError as error:
-        raise UnreadableDocumentError(reason(error)) from error
+    data, identity = read_file(path)
+    if not data:
+        raise UnreadableDocumentError("empty file")
+    pages: PdfPages | ImagePages
+    if Path(path).suffix.lower() in PDF:
+        pages = PdfPages(_open_pdf(data), identity, pixels)
+    else:
+        pages = ImagePages(_open_image(data), identity, pixels)
     try:
         if len(pages) == 0:
             raise UnreadableDocumentError("no pages")
@@ -121,21 +126,18 @@ def open_pages(path: str | Path, pixels: int = RENDER_PIXELS) -> Iterator[Pages]
         (pages.pdf if isinstance(pages, PdfPages) else pages.file).close()
 
 
-def _open_pdf(path: Path, pixels: int) -> PdfPages:
-    with open(path, "rb") as file:
-        start = file.read(1024)
-    if b"%PDF-" not in start:
+def _open_pdf(data: bytes) -> pdfium.PdfDocument:
+    if data.find(b"%PDF-", 0, 1024) < 0:
         raise UnreadableDocumentError("not a PDF, whatever its name says")
     try:
-        pdf = pdfium.PdfDocument(path)
+        pdf = pdfium.PdfDocument(data)
     except pdfium.PdfiumError as error:
-        raise UnreadableDocumentError(_pdf_problem(path, getattr(error, "err_code", 0) or 0)) from error
+        raise UnreadableDocumentError(_pdf_problem(data, getattr(error, "err_code", 0) or 0)) from error
     pdf.init_forms()
-    return PdfPages(pdf, pixels)
+    return pdf
 
 
-def _pdf_problem(path: Path, code: int) -> str:
-    data = path.read_bytes()
+def _pdf_problem(data: bytes, code: int) -> str:
     if re.search(rb"/Count\s+0\b", data) and not re.search(rb"/Type\s*/Page\b", data):
         return "no pages"
     # The library may still report the error of the document before.
@@ -144,16 +146,16 @@ def _pdf_problem(path: Path, code: int) -> str:
     return _PDF_REASONS.get(code, "damaged: it cannot be opened")
 
 
-def _open_image(path: Path, pixels: int) -> ImagePages:
+def _open_image(data: bytes) -> Image.Image:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         try:
-            image = Image.open(path)
+            image = Image.open(io.BytesIO(data))
         except Image.DecompressionBombError as error:
             raise UnreadableDocumentError(f"too many pixels to be opened safely ({error})") from error
         except UnidentifiedImageError as error:
             raise UnreadableDocumentError("not an image that can be read") from error
-        except (ValueError, SyntaxError) as error:
+        except (OSError, ValueError, SyntaxError) as error:
             raise UnreadableDocumentError(f"damaged image ({error})") from error
     _refuse_bombs(image)
-    return ImagePages(image, pixels)
+    return image

@@ -49,7 +49,7 @@ def render(answers: Any, path: str, wanted: list[int] | None, pixels: int) -> No
     """Send the pages of a document, or what is wrong with it."""
     try:
         with open_pages(path, pixels) as pages:
-            send(answers, ("open", len(pages)))
+            send(answers, ("open", len(pages), pages.identity))
             for number in range(len(pages)) if wanted is None else wanted:
                 if number >= len(pages):
                     continue

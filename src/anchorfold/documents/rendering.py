@@ -21,6 +21,7 @@ from typing import Any
 
 from PIL import Image
 
+from anchorfold.documents.content import CHANGED, FileIdentity
 from anchorfold.documents.files import Document
 from anchorfold.documents.pages import RENDER_PIXELS
 
@@ -43,7 +44,8 @@ class RenderedPage:
     """Page `number` (from 0) of `total`; `image` is None and `problem` says why if it could not be rendered.
 
     `number` is None if the problem is the whole document's, and in the last event of a document, which has neither
-    image nor problem. `thumbnail` is a small JPEG.
+    image nor problem. `thumbnail` is a small JPEG. `identity` is that of the bytes which the pages of this document
+    were rendered from, the same in all of its events; None if the file could not be opened.
     """
 
     document: Document
@@ -52,6 +54,7 @@ class RenderedPage:
     image: Image.Image | None = None
     thumbnail: bytes = b""
     problem: str | None = None
+    identity: FileIdentity | None = None
 
 
 class Renderer:
@@ -93,9 +96,11 @@ class Renderer:
             if self.census:
                 self._count()
             for request in self.requests:
+                identity = None
                 for event in self._render(request):
+                    identity = event.identity
                     self._put(event)
-                self._put(RenderedPage(request.document, None, 0))
+                self._put(RenderedPage(request.document, None, 0, identity=identity))
                 if self._stopped.is_set():
                     break
             self._put(None)
@@ -120,34 +125,42 @@ class Renderer:
 
     def _render(self, request: Request) -> Iterator[RenderedPage]:
         document, wanted, total = request.document, request.pages, 0
+        identity: FileIdentity | None = None
         for _ in range(MAX_CRASHES):
             at: int | None = None
             try:
                 for message in self._ask(("render", str(document.path), wanted, self.pixels)):
                     kind, value = message[0], message[1:]
                     if kind == "open":
-                        total = value[0]
+                        if identity is not None and identity.digest != value[1].digest:
+                            # The renderer crashed, and meanwhile the file was replaced: the rest is another version.
+                            self._kill()
+                            yield RenderedPage(document, None, total, problem=CHANGED, identity=identity)
+                            return
+                        total, identity = value[0], identity or value[1]
                         wanted = list(range(total)) if wanted is None else [p for p in wanted if p < total]
                     elif kind == "start":
                         at = value[0]
                     elif kind == "page":
                         number, size, pixels, thumbnail = value
-                        yield RenderedPage(document, number, total, Image.frombytes("RGB", size, pixels), thumbnail)
+                        image = Image.frombytes("RGB", size, pixels)
+                        yield RenderedPage(document, number, total, image, thumbnail, identity=identity)
                     elif kind == "bad page":
-                        yield RenderedPage(document, value[0], total, problem=value[1])
+                        yield RenderedPage(document, value[0], total, problem=value[1], identity=identity)
                     elif kind == "bad document":
-                        yield RenderedPage(document, None, 0, problem=value[0])
+                        yield RenderedPage(document, None, 0, problem=value[0], identity=identity)
                 return
             except (EOFError, TimeoutError, BrokenPipeError, ValueError) as error:
                 if self._stopped.is_set():
                     return
                 problem = self._died(error)
-                yield RenderedPage(document, at, total, problem=problem)
+                yield RenderedPage(document, at, total, problem=problem, identity=identity)
                 if at is None or wanted is None:
                     return
                 wanted = [p for p in wanted if p > at]
         if wanted:
-            yield RenderedPage(document, None, total, problem=f"given up after {MAX_CRASHES} crashes of the renderer")
+            problem = f"given up after {MAX_CRASHES} crashes of the renderer"
+            yield RenderedPage(document, None, total, problem=problem, identity=identity)
 
     def _died(self, error: Exception) -> str:
         child = self._child

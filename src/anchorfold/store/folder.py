@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from anchorfold.errors import AnchorFoldError, NotAnIndexError
@@ -17,20 +18,18 @@ def is_index(folder: str | Path) -> bool:
     """Whether a folder holds a table of pages that opens."""
     try:
         PageTable.open(Path(folder))
-    except NotAnIndexError as error:
-        if "damaged" in str(error):
-            raise
+    except NotAnIndexError:
         return False
     return True
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes of an index on disk, without the search cache, which can be made again."""
+    """Bytes of a folder with all that is in it, as `du -sb` counts them; 0 if it is not there."""
     total = 0
-    for at, folders, files in os.walk(folder):
-        if CACHE in folders and Path(at) == folder:
-            folders.remove(CACHE)
-        total += sum(os.path.getsize(os.path.join(at, f)) for f in files if os.path.exists(os.path.join(at, f)))
+    for at, _, files in os.walk(folder):
+        for path in (at, *(os.path.join(at, name) for name in files)):
+            with suppress(FileNotFoundError):  # tidied away meanwhile
+                total += os.lstat(path).st_size
     return total
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from anchorfold.store.flat import CACHE
 from anchorfold.store.folder import folder_bytes
 from anchorfold.store.table import PageTable
 
@@ -13,13 +14,18 @@ BYTES = {"float16": 2, "float32": 4, "int8": 1}
 
 @dataclass(frozen=True)
 class IndexInfo:
-    """What an index holds. `bytes` is all of it on disk, `vector_bytes` the vectors alone."""
+    """What an index holds.
+
+    `bytes` is the whole folder as `du -sb` counts it, `cache_bytes` the part of it that search made for itself and can
+    make again, `vector_bytes` the stored vectors alone, `full_vector_bytes` those of the full index as float16.
+    """
 
     documents: int
     pages: int
     vectors: int
     full_vectors: int
     bytes: int
+    cache_bytes: int
     vector_bytes: int
     full_vector_bytes: int
     unreadable_pages: int
@@ -29,8 +35,8 @@ class IndexInfo:
 
     @property
     def times_smaller(self) -> float:
-        """Full vectors over kept ones."""
-        return self.full_vectors / self.vectors if self.vectors else 1.0
+        """Bytes of the full index's vectors as float16 over those of the stored ones."""
+        return self.full_vector_bytes / self.vector_bytes if self.vector_bytes else 1.0
 
 
 def index_info(table: PageTable) -> IndexInfo:
@@ -47,6 +53,7 @@ def index_info(table: PageTable) -> IndexInfo:
     scale = 4 if s.dtype == "int8" else 0
     return IndexInfo(
         documents=len(documents), pages=pages, vectors=vectors, full_vectors=full, bytes=folder_bytes(table.folder),
+        cache_bytes=folder_bytes(table.folder / CACHE),
         vector_bytes=vectors * (s.dim * BYTES[s.dtype] + scale), full_vector_bytes=full * s.dim * 2,
         unreadable_pages=unreadable, model=s.model, method=s.method,
         settings={

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,9 @@ _TILE = pa.struct([("rows", pa.int32()), ("columns", pa.int32())] + [(s, pa.floa
 class IndexSettings:
     """What an index was made with; kept in the table's own schema.
 
-    `model` is what `anchorfold.load` takes, `fingerprint` a digest of its weights, `dim` the vectors' dimension,
-    `method` and `options` the compressor, `window` and `steps` the backbone's settings at that time.
+    `model` and `load_options` are what `anchorfold.load` takes, `fingerprint` is a digest of the weights, `dim` the
+    vectors' dimension, `method` and `options` the compressor, `layers` the backbone's layer settings at that time.
+    Indexes of version 0.1 have `window`, `steps` and `bidirectional` instead of `layers` and `load_options`.
     """
 
     model: str
@@ -39,6 +40,8 @@ class IndexSettings:
     dtype: str = "float16"
     thumbnails: bool = True
     bidirectional: bool | None = None
+    load_options: dict[str, Any] = field(default_factory=dict)
+    layers: dict[str, Any] | None = None
     format: int = FORMAT
 
     def to_json(self) -> str:
@@ -54,11 +57,14 @@ class IndexSettings:
         data = json.loads(raw)
         if data.get("format") != FORMAT:
             raise MismatchError(
-                f"the index has format {data.get('format')}, this version of anchorfold reads {FORMAT}: index again."
+                f"the index has format {data.get('format')}, this version of anchorfold reads {FORMAT}: use the "
+                "version that made it, or index the documents into a new folder."
             )
         found = cls(**{**data, "window": tuple(data["window"])})
         if not schema.equals(page_schema(found)):
-            raise MismatchError("the table's columns are not those that its settings promise: index again.")
+            raise MismatchError(
+                "the table's columns are not those that its settings promise: use the version of anchorfold that made it."
+            )
         return found
 
 

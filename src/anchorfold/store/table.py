@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any, TypeVar
 import lancedb  # reads its environment when it first scans, not when it is imported
 import pyarrow as pa
 
-from anchorfold.errors import AnchorFoldError, NotAnIndexError
+from anchorfold.errors import DamagedError, NotAnIndexError
+from anchorfold.store.faults import is_there, moved, storage_errors
 from anchorfold.store.schema import IndexSettings, PageRow, page_schema, to_table
 
 T = TypeVar("T")
@@ -26,7 +26,8 @@ NAME = "pages"
 # Small files are merged when there are this many, and more than one for so many pages: merging copies the whole
 # table, so it must become rarer as the table grows.
 MANY_FILES, SOME_FILES, PAGES_A_FILE = 50, 8, 64
-RETRIES = 5
+RETRIES = 50  # a writer that commits without a pause moves on a few times while one reads
+FILTER_NAMES = 500
 
 
 @dataclass
@@ -47,28 +48,16 @@ class DocumentState:
         return bool(self.digest) and len(self.have) == self.pages
 
 
-@contextmanager
-def plain_errors(folder: Path) -> Iterator[None]:
-    """LanceDB's errors as one sentence."""
-    try:
-        yield
-    except (RuntimeError, OSError, pa.ArrowException) as error:
-        text = str(error)
-        if "No space left" in text or "os error 28" in text or "StorageFull" in text or "Disk quota" in text:
-            raise AnchorFoldError(
-                f"the disk is full: what was committed to {folder} is safe; free some space and run the command again."
-            ) from error
-        if "Permission denied" in text or "Read-only file system" in text:
-            raise AnchorFoldError(f"{folder} cannot be written: permission denied.") from error
-        raise NotAnIndexError(
-            f"{folder} is damaged ({text.splitlines()[0][:160] if text else type(error).__name__}): "
-            "restore it from a backup, or remove the folder and index again."
-        ) from error
-
-
 def quoted(text: str) -> str:
     """A string literal for a filter."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def one_of(sources: Iterable[str]) -> Iterator[str]:
+    """Filters that together name some documents, none of them too long."""
+    ordered = sorted(sources)
+    for start in range(0, len(ordered), FILTER_NAMES):
+        yield f"source IN ({', '.join(map(quoted, ordered[start : start + FILTER_NAMES]))})"
 
 
 class PageTable:
@@ -82,7 +71,7 @@ class PageTable:
     @classmethod
     def create(cls, folder: Path, settings: IndexSettings) -> PageTable:
         """A new table in a folder that is empty or not there yet."""
-        with plain_errors(folder):
+        with storage_errors(folder):
             table = lancedb.connect(folder).create_table(NAME, schema=page_schema(settings))
         found = cls(folder, table)
         found.sync()
@@ -95,10 +84,12 @@ class PageTable:
             raise NotAnIndexError(f"{folder} does not exist: make it with `anchorfold index FILES --to {folder}`.")
         if not (folder / f"{NAME}.lance").is_dir():
             raise NotAnIndexError(f"{folder} is not an index: it holds no table of pages.")
-        with plain_errors(folder):
+        with storage_errors(folder):
             try:
                 table = lancedb.connect(folder).open_table(NAME)
             except ValueError as error:
+                if "not found" not in str(error):
+                    raise
                 raise NotAnIndexError(f"{folder} is not an index, or its making was cut short: {error}.") from error
             return cls(folder, table)
 
@@ -109,7 +100,9 @@ class PageTable:
 
     def refresh(self) -> int:
         """Move to the newest version."""
-        with plain_errors(self.folder):
+        if not is_there(self.folder):
+            raise moved(self.folder)
+        with storage_errors(self.folder):
             self.table.checkout_latest()
             return self.version
 
@@ -118,16 +111,23 @@ class PageTable:
     def append(self, rows: Sequence[PageRow]) -> None:
         """Add pages in one commit."""
         if rows:
-            with plain_errors(self.folder):
-                self.table.add(to_table(rows, self.settings))
+            batch = to_table(rows, self.settings)
+            with storage_errors(self.folder):
+                self.table.add(batch)
             self._committed()
 
     def promote(self, source: str, digest: str) -> None:
         """Replace a document by its staged version: one commit makes the new pages live and the old ones not."""
-        with plain_errors(self.folder):
+        with storage_errors(self.folder):
             self.table.update(where=f"source = {quoted(source)}", values_sql={"live": f"digest = {quoted(digest)}"})
         self._committed()
-        self.delete(f"source = {quoted(source)} AND NOT live")
+        self.drop_staged([source])
+
+    def touch(self, source: str, size: int, modified: int) -> None:
+        """Store a document's size and time anew: the file was written again with the same content."""
+        with storage_errors(self.folder):
+            self.table.update(where=f"source = {quoted(source)} AND live", values={"size": size, "modified": modified})
+        self._committed()
 
     def move(self, sources: Mapping[str, str]) -> None:
         """Give documents another source: from old to new path. Those that changed folder together take one commit."""
@@ -137,21 +137,29 @@ class PageTable:
             groups.setdefault((old[: len(old) - same], new[: len(new) - same]), []).append(old)
         for (before, after), members in groups.items():
             path = f"concat({quoted(after)}, substr(source, {len(before) + 1}))"
-            for start in range(0, len(members), 500):
-                some = ", ".join(map(quoted, members[start : start + 500]))
-                with plain_errors(self.folder):
-                    self.table.update(where=f"source IN ({some})", values_sql={"source": path})
+            for some in one_of(members):
+                with storage_errors(self.folder):
+                    self.table.update(where=some, values_sql={"source": path})
                 self._committed()
 
-    def delete(self, where: str) -> None:
-        """Delete rows by a filter."""
-        with plain_errors(self.folder):
+    def remove(self, sources: Iterable[str]) -> None:
+        """Delete all pages of some documents."""
+        for some in one_of(sources):
+            self._delete(some)
+
+    def drop_staged(self, sources: Iterable[str]) -> None:
+        """Delete the pages of some documents that never became live."""
+        for some in one_of(sources):
+            self._delete(f"{some} AND NOT live")
+
+    def _delete(self, where: str) -> None:
+        with storage_errors(self.folder):
             self.table.delete(where)
         self._committed()
 
     def tidy(self) -> None:
         """Merge small files and drop older versions; whoever was reading one starts again (`consistently`)."""
-        with plain_errors(self.folder), warnings.catch_warnings():
+        with storage_errors(self.folder), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             self.table.optimize(cleanup_older_than=timedelta(0))
         self.sync()
@@ -161,7 +169,8 @@ class PageTable:
         self._tidy_if(SOME_FILES)
 
     def _tidy_if(self, many: int) -> None:
-        files = len(os.listdir(self.folder / f"{NAME}.lance" / "data"))
+        data = self.folder / f"{NAME}.lance" / "data"
+        files = len(os.listdir(data)) if data.is_dir() else 0  # a table without rows has no data folder
         if files >= many and files >= self.table.count_rows() // PAGES_A_FILE:
             self.tidy()
 
@@ -171,6 +180,10 @@ class PageTable:
 
     def sync(self) -> None:
         """Bring every new file of the table to the disk; LanceDB itself leaves that to the system."""
+        with storage_errors(self.folder):
+            self._sync()
+
+    def _sync(self) -> None:
         root = self.folder / f"{NAME}.lance"
         found: set[str] = set()
         folders: set[str] = set()
@@ -201,13 +214,16 @@ class PageTable:
             version = self.version
             try:
                 return read()
-            except NotAnIndexError:
+            except DamagedError:
                 if self.refresh() == version:
                     raise
         return read()
 
     def documents(self) -> dict[str, DocumentState]:
         """Every document by its source."""
+        return self.consistently(self._documents)
+
+    def _documents(self) -> dict[str, DocumentState]:
         found: dict[str, DocumentState] = {}
         names = ["source", "document", "page", "pages", "digest", "size", "modified", "live"]
         for batch in self.scan(names, live=False):
@@ -226,7 +242,7 @@ class PageTable:
     def scan(self, columns: Sequence[str], where: str | None = None, live: bool = True) -> Iterator[pa.RecordBatch]:
         """Batches of some columns, of live pages unless said otherwise, in no promised order."""
         filters = [f"({f})" for f in ("live" if live else None, where) if f]
-        with plain_errors(self.folder):
+        with storage_errors(self.folder):
             query = self.table.search().select(list(columns))
             if filters:
                 query = query.where(" AND ".join(filters))
@@ -240,7 +256,8 @@ class PageTable:
 
     def page(self, source: str, page: int, columns: Sequence[str]) -> pa.Table | None:
         """One live page, or None."""
-        batches = [b for b in self.scan(columns, f"source = {quoted(source)} AND page = {int(page)}") if b.num_rows]
+        where = f"source = {quoted(source)} AND page = {int(page)}"
+        batches = self.consistently(lambda: [b for b in self.scan(columns, where) if b.num_rows])
         return pa.Table.from_batches(batches) if batches else None
 
 

@@ -1,0 +1,87 @@
+"""What LanceDB and the system report, as errors of our own: damaged is said only of what is."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from anchorfold.errors import DamagedError, DiskFullError, NotAnIndexError, StoreError
+
+FULL = {errno.ENOSPC, errno.EDQUOT}
+FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE}
+
+_CODE = re.compile(r"os error (\d+)")
+_FULL_WORDS = ("No space left", "StorageFull", "Disk quota")
+# What Lance says of a file that ends too early or does not hold what it should.
+_DAMAGE_WORDS = ("magic", "fill whole buffer", "too small", "decode", "corrupt", "does not appear to be a Lance file",
+                 "checksum", "out of range", "Unexpected EOF", "unexpected end", "Invalid")  # fmt: skip
+
+
+@contextmanager
+def storage_errors(folder: Path) -> Iterator[None]:
+    """Errors of the table in `folder` as one sentence each."""
+    try:
+        yield
+    except (RuntimeError, OSError, ValueError, pa.ArrowException) as error:
+        raise explained(error, folder) from error
+    except BaseException as error:
+        # Lance's Rust code panics on some damaged files, and its panic is no Exception.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise damaged(folder, "its table cannot be decoded") from error
+
+
+def explained(error: Exception, folder: Path) -> StoreError:
+    """The error that a person can act on."""
+    text = next(iter(str(error).splitlines()), "") or type(error).__name__
+    found = _CODE.search(str(error))
+    code = error.errno if isinstance(error, OSError) and error.errno else int(found.group(1)) if found else 0
+    if code in FULL or any(word in text for word in _FULL_WORDS):
+        return DiskFullError(
+            f"the disk is full: what was committed to {folder} is safe; free some space and run the command again."
+        )
+    if code in FORBIDDEN or "Permission denied" in text or "Read-only file system" in text:
+        return StoreError(f"{folder} cannot be read or written: permission denied.")
+    if code in NO_DESCRIPTORS:
+        return StoreError(
+            f"this process has no file descriptors left to open {folder} with: raise the limit (ulimit -n), or close "
+            "other files, and try again."
+        )
+    if code == errno.ENOENT or "Not found" in text:
+        if not is_there(folder):
+            return moved(folder)
+        return damaged(folder, "a file that its table names is missing")
+    if code:
+        return StoreError(f"{folder} cannot be read or written: {os.strerror(code).lower()}.")
+    if any(word in text for word in _DAMAGE_WORDS):
+        return damaged(folder, shortened(text))
+    return StoreError(f"{folder} cannot be read or written ({shortened(text)}): try again.")
+
+
+def is_there(folder: Path) -> bool:
+    """Whether the folder still holds a table, whole or not."""
+    return (folder / "pages.lance").is_dir()
+
+
+def moved(folder: Path) -> NotAnIndexError:
+    """For an index that was opened and is gone from its place."""
+    return NotAnIndexError(f"{folder} is no longer there: it was moved or removed; open it at its new place.")
+
+
+def damaged(folder: Path, what: str) -> DamagedError:
+    """For files that are not what was written."""
+    return DamagedError(
+        f"{folder} is damaged ({what}): restore it from a backup, or index the documents into a new folder."
+    )
+
+
+def shortened(text: str) -> str:
+    """Without the places in Lance's own source code."""
+    return re.sub(r",? /(root|rustc|home)/\S+", "", text)[:160]
