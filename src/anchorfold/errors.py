@@ -37,7 +37,3 @@ class DiskFullError(StoreError):
 
 class LockedError(StoreError):
     """Another process is writing to the index."""
-
-
-class BrokenModelError(AnchorFoldError):
-    """The model cannot run, whatever the page: out of memory, a wrong device, an attention that cannot be read."""
