@@ -20,6 +20,7 @@ from anchorfold.backbones.failures import preparing_pages, running_model
 from anchorfold.backbones.query_words import ExplainedQuery, label_tokens
 from anchorfold.compressors import Compressor, DocPruner, FullIndex
 from anchorfold.fingerprint import kind_of, weights_fingerprint
+from anchorfold.model_lock import model_lock, own_thread
 from anchorfold.page import EncodedPage, PageState, PatchGrid
 from anchorfold.settings import Settings
 from anchorfold.signals import Signal
@@ -43,7 +44,10 @@ class PageBatch:
 
 
 class Retriever(ABC):
-    """Encodes pages and queries with one backbone. Make one with `anchorfold.load`."""
+    """Encodes pages and queries with one backbone. Make one with `anchorfold.load`.
+
+    Threads may share it: passes through the model take turns, compression does not wait.
+    """
 
     family: ClassVar[str]
     page_pixels: ClassVar[int] = 2_000_000  # a page rendered larger than this gains nothing
@@ -176,7 +180,8 @@ class Retriever(ABC):
     def is_causal(self) -> bool:
         """Whether the first visual token is blind to the last one (found by perturbing it, once)."""
         if self._causal is None:
-            self._causal = self._find_causal()
+            with model_lock(self.model):
+                self._causal = self._find_causal() if self._causal is None else self._causal
         return self._causal
 
     def warn_if_causal(self) -> None:
@@ -192,9 +197,10 @@ class Retriever(ABC):
             )
 
     def _batch_states(self, images: list[Image.Image], signals: list[Signal]) -> Iterable[PageState]:
-        with preparing_pages():
-            batch = self.prepare_pages(images)
-        return self.prepared_states(batch, signals)
+        with model_lock(self.model):  # preparing too: a tokenizer keeps its padding and truncation between calls
+            with preparing_pages():
+                batch = self.prepare_pages(images)
+            return self.prepared_states(batch, signals)
 
     def prepared_states(self, batch: PageBatch, signals: list[Signal]) -> list[PageState]:
         """As `page_states`, from inputs that are on the model's device already."""
@@ -208,7 +214,7 @@ class Retriever(ABC):
     @torch.no_grad()
     def _hidden(self, inputs: dict[str, Any]) -> Tensor:
         """`(B, T, d)` final hidden states before the projection."""
-        with running_model(), self._projection_input() as caught:
+        with model_lock(self.model), running_model(), self._projection_input() as caught:
             self.forward(inputs)
             return caught[-1]
 
@@ -216,7 +222,7 @@ class Retriever(ABC):
     def _projection_input(self) -> Iterator[list[Tensor]]:
         caught: list[Tensor] = []
         assert self.projection is not None
-        handle = self.projection.register_forward_pre_hook(lambda _, args: caught.append(args[0]))
+        handle = self.projection.register_forward_pre_hook(own_thread(lambda _, args: caught.append(args[0])))
         try:
             yield caught
         finally:
@@ -227,6 +233,7 @@ class Retriever(ABC):
         visual = batch.visual[0].nonzero().flatten()
         last = int(visual[-1])
 
+        @own_thread
         def disturb(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
             states = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
             states = states.clone()
@@ -253,15 +260,18 @@ class PromptedRetriever(Retriever):
 
     def query_vectors(self, texts: list[str]) -> list[Tensor]:
         """Projected and L2-normalised hidden states of the tokens that score."""
-        inputs, scores = self.prepare_queries(texts)
-        vectors = F.normalize(self.project(self._hidden(inputs).float()), dim=-1)
+        with model_lock(self.model):
+            inputs, scores = self.prepare_queries(texts)
+            hidden = self._hidden(inputs)
+        vectors = F.normalize(self.project(hidden.float()), dim=-1)
         return [v[s] for v, s in zip(vectors, scores.bool(), strict=True)]
 
     tokenizer: Any
 
     def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
         """Of the tokens that score."""
-        inputs, scores = self.prepare_queries([text])
+        with model_lock(self.model):
+            inputs, scores = self.prepare_queries([text])
         return label_tokens(text, inputs["input_ids"][0][scores[0].bool()], self.tokenizer)
 
 

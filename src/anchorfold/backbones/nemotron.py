@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from anchorfold.backbones.base import PageBatch, Retriever
 from anchorfold.backbones.failures import running_model
 from anchorfold.backbones.query_words import label_tokens
+from anchorfold.model_lock import model_lock
 from anchorfold.page import PageState, PatchGrid
 from anchorfold.settings import Settings
 from anchorfold.signals import Signal
@@ -115,7 +116,7 @@ class NemotronColEmbed(Retriever):
             heard["hidden"] = output.last_hidden_state if hasattr(output, "last_hidden_state") else output[0]
 
         inner = getattr(self.language_model, "model", self.language_model)
-        with running_model(), torch.no_grad(), ExitStack() as stack:
+        with model_lock(self.model), running_model(), torch.no_grad(), ExitStack() as stack:
             stack.callback(self.model.register_forward_pre_hook(before, with_kwargs=True).remove)
             stack.callback(inner.register_forward_hook(after).remove)
             yield heard
