@@ -6,7 +6,7 @@ import torch
 import anchorfold
 from anchorfold.attention import signals, tap
 from anchorfold.attention.signals import FromLastText, InDegree, Propagated
-from anchorfold.attention.tap import AttentionTap, find_attention
+from anchorfold.attention.tap import AttentionTap, UnreadableAttentionError, find_attention
 from anchorfold.focus import centrality, visual_graph
 
 KINDS = ["colpali", "colqwen2", "colqwen2.5", "colmodernvbert", "nemotron"]
@@ -156,14 +156,14 @@ class TestManners:
     def test_forgetting_look_at(self, models, images):
         model = models["colpali"]
         with (
-            pytest.raises(RuntimeError, match="look_at"),
+            pytest.raises(UnreadableAttentionError, match="look_at"),
             AttentionTap(model.model, model.attention_layers, [Propagated(1)]),
         ):
             model._hidden(model.prepare_pages(images[:1]).inputs)
 
     def test_a_layer_that_does_not_exist(self, models):
         model = models["colpali"]
-        with pytest.raises(ValueError, match="the model has 6"):
+        with pytest.raises(UnreadableAttentionError, match="the model has 6"):
             AttentionTap(model.model, model.attention_layers, [Propagated(6)])
 
     def test_attention_that_cannot_be_seen(self, models, images):
@@ -179,7 +179,7 @@ class TestManners:
                 listening.look_at(batch.visual, batch.attention_mask)
                 model._hidden(batch.inputs)
 
-        with pytest.raises(RuntimeError, match="AttentionInterface"):
+        with pytest.raises(UnreadableAttentionError, match="AttentionInterface"):
             listen()
 
     @pytest.mark.parametrize("kind", KINDS)

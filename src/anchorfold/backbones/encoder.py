@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from anchorfold.attention.layer_settings import LayerSettings
-from anchorfold.page import EncodedPage
+from anchorfold.attention.signals import Signal
+from anchorfold.errors import AnchorFoldError
+from anchorfold.page import EncodedPage, PageState
 
 if TYPE_CHECKING:
     from anchorfold.backbones.query_words import ExplainedQuery
@@ -79,3 +81,25 @@ class PageEncoder(QueryEncoder, Protocol):
     def warn_if_causal(self) -> None:
         """Warn where visual tokens cannot look ahead, which attention-based compressors assume."""
         ...
+
+
+@runtime_checkable
+class ComparableEncoder(PageEncoder, Protocol):
+    """An encoder that shows a page before compression: several compressors can then be compared in one pass."""
+
+    def page_states(
+        self, images: Iterable[Any], signals: Iterable[Signal] = (), batch_size: int | None = None
+    ) -> Iterator[PageState]:
+        """Pages with their hidden states and the wanted signals."""
+        ...
+
+    def compress(self, state: PageState, compressor: Compressor) -> EncodedPage:
+        """One of these pages, compressed."""
+        ...
+
+
+def require_comparable(encoder: PageEncoder) -> ComparableEncoder:
+    """The same encoder, or one sentence on why its compressors cannot be compared."""
+    if not isinstance(encoder, ComparableEncoder):
+        raise AnchorFoldError(f"{encoder.name} does not show its pages before compression: methods cannot be compared.")
+    return encoder

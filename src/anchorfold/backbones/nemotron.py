@@ -16,9 +16,11 @@ from PIL import Image
 from torch import Tensor, nn
 
 from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.attention.model_lock import model_lock
 from anchorfold.attention.signals import Signal
 from anchorfold.attention.tap import AttentionTap
 from anchorfold.backbones.base import PageBatch, Retriever
+from anchorfold.backbones.failures import running_model
 from anchorfold.backbones.query_words import label_tokens
 from anchorfold.page import PageState, PatchGrid
 
@@ -114,7 +116,7 @@ class NemotronColEmbed(Retriever):
             heard["hidden"] = output.last_hidden_state if hasattr(output, "last_hidden_state") else output[0]
 
         inner = getattr(self.language_model, "model", self.language_model)
-        with torch.no_grad(), ExitStack() as stack:
+        with model_lock(self.model), running_model(), torch.no_grad(), ExitStack() as stack:
             stack.callback(self.model.register_forward_pre_hook(before, with_kwargs=True).remove)
             stack.callback(inner.register_forward_hook(after).remove)
             yield heard
