@@ -74,7 +74,7 @@ class TestEveryBackbone:
         for name in set(anchorfold.compressor_names()) - {"agc"}:  # wants a model that was trained for it
             compressor = anchorfold.compressor(name, **({} if name == "none" else {"ratio": 0.3}))
             if name == "docpruner":
-                model.calibrate(compressor, images)
+                compressor.calibrate_on(model, images)
             assert all(len(page) >= 1 for page in model.encode_pages(images, compressor))
 
     def test_paths_and_modes_of_images(self, models, images, kind, tmp_path):

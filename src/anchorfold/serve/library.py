@@ -13,7 +13,8 @@ from typing import Any
 
 from PIL import Image
 
-from anchorfold.compressors import FullIndex, compressor, wanted_signals
+from anchorfold.backbones.encoder import require_comparable
+from anchorfold.compressors import COMPRESSORS, FullIndex, wanted_signals
 from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explain.evidence import Evidence, evidence
@@ -152,8 +153,8 @@ class Library:
         image, original = find_image(about, self.index.model.page_pixels)
         if not original:
             raise AnchorFoldError("the original document is not at hand: methods cannot be compared on this page.")
-        model = self.index.model
-        made = [FullIndex() if name == "none" else compressor(name, ratio=ratio) for name, ratio in methods]
+        model = require_comparable(self.index.model)
+        made = [COMPRESSORS[name].with_budget(ratio) for name, ratio in methods]
         signals = wanted_signals(made, model.settings)
         (state,) = model.page_states([image], signals)
         full = model.compress(state, FullIndex())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from anchorfold.backbones.base import Retriever
+from anchorfold.backbones.encoder import ComparableEncoder
 from anchorfold.compressors import FullIndex, wanted_signals
 from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation.figures.style import NAMES, plotting
@@ -21,7 +21,7 @@ LONGER = 900  # pixels of a panel's longer side
 
 
 def draw_case_study(
-    model: Retriever,
+    model: ComparableEncoder,
     image: Image.Image,
     query: str,
     methods: Sequence[str],
