@@ -12,7 +12,7 @@ from typing import Any
 from PIL import Image
 
 from anchorfold.documents.limits import MEMORY_EXIT, limit_memory, limit_time
-from anchorfold.documents.messages import MAX_REASON, receive_request, send
+from anchorfold.documents.messages import MAX_REASON, pages_to_render, receive_request, send
 from anchorfold.documents.pages import Pages, count_pages, load_pages
 from anchorfold.errors import UnreadableDocumentError
 
@@ -67,7 +67,9 @@ class RenderChild:
             self.answer("counted", number=number, pages=pages)
         self.answer("done")
 
-    def render(self, path: str, wanted: list[int] | None, pixels: int, seconds: float) -> None:
+    def render(
+        self, path: str, wanted: list[int] | None, stored: dict[str, list[int]], pixels: int, seconds: float
+    ) -> None:
         """Send the pages of a document, or what is wrong with it; `seconds` are for each page."""
         try:
             with limit_time(seconds):
@@ -78,10 +80,9 @@ class RenderChild:
             pages.pixels = pixels
             identity = pages.identity
             self.answer("opened", pages=len(pages), **vars(identity))
-            for number in range(len(pages)) if wanted is None else wanted:
-                if number < len(pages):
-                    self.answer("started", page=number)
-                    self.send_page(pages, number, seconds)
+            for number in pages_to_render(len(pages), identity.digest, wanted, stored):
+                self.answer("started", page=number)
+                self.send_page(pages, number, seconds)
         self.answer("done")
 
     def send_page(self, pages: Pages, number: int, seconds: float) -> None:

@@ -10,10 +10,19 @@ from dataclasses import dataclass, field, replace
 
 from anchorfold.backbones.encoder import PageEncoder
 from anchorfold.compressors import Compressor
-from anchorfold.documents import Document, FileIdentity, RenderedPage, Renderer
+from anchorfold.documents import (
+    Document,
+    DocumentFinished,
+    FileIdentity,
+    PageFailed,
+    PageRendered,
+    PagesCounted,
+    Renderer,
+    Request,
+)
 from anchorfold.documents.files import system_path
 from anchorfold.documents.listing import Listing
-from anchorfold.documents.rendering import Request
+from anchorfold.documents.rendering import Event
 from anchorfold.errors import BrokenModelError
 from anchorfold.index.plan import make_plan, missing_documents
 from anchorfold.index.store.schema import PageRow
@@ -103,7 +112,7 @@ class Ingest:
         self._outcomes: dict[str, str] = {}  # source to added, changed or unchanged: a document counts once
         self._again: list[Document] = []
         self._rows: list[PageRow] = []
-        self._batch: list[tuple[RenderedPage, _Reading]] = []
+        self._batch: list[tuple[PageRendered, _Reading]] = []
         self._failures: list[str] = []
         self._flushed = time.monotonic()
         self._counts: dict[Document, int] = {}
@@ -142,9 +151,8 @@ class Ingest:
             self._advance(document)
         self.show(self.progress)
         readings = {d.source: _Reading(d, states.get(d.source) or DocumentState(d.name)) for d in plan.read}
-        requests = [Request(d) for d in plan.read]
+        requests = [Request(r.document, stored_pages(r.state)) for r in readings.values()]
         with Renderer(requests, self.model.page_pixels, census=plan.read) as renderer:
-            self._counts = renderer.counts
             try:
                 for event in renderer:
                     self._take(event, readings[event.document.source])
@@ -161,26 +169,25 @@ class Ingest:
     def _skip(self, name: str, why: str) -> None:
         self.report.skipped.append((name, why))
 
-    def _take(self, event: RenderedPage, reading: _Reading) -> None:
-        self.progress.current = event.document.name
-        reading.identity = event.identity or reading.identity
-        if event.number is None:
-            if event.problem is not None:
-                reading.problem = event.problem
-            else:
+    def _take(self, event: Event, reading: _Reading) -> None:
+        match event:
+            case PagesCounted():
+                self._counts[event.document] = event.pages
+                return
+            case DocumentFinished():
+                reading.identity, reading.problem = event.identity, event.problem
                 self._finish(reading)
-        elif reading.identity is not None and event.number in stored_pages(reading.state).get(
-            reading.identity.digest, ()
-        ):
-            return
-        elif event.problem is not None:
-            self._skip(f"{event.document.name} page {event.number + 1}", event.problem)
-            self._rows.append(self._row(event, reading, None))
-        else:
-            self._batch.append((event, reading))
-            if len(self._batch) >= self.batch_size:
-                self._encode()
-            self._show_share(event.number + 1)
+            case PageFailed():
+                reading.identity = event.identity
+                self._skip(f"{event.document.name} page {event.number + 1}", event.problem)
+                self._rows.append(self._row(event, reading, problem=event.problem))
+            case PageRendered():
+                reading.identity = event.identity
+                self._batch.append((event, reading))
+                if len(self._batch) >= self.batch_size:
+                    self._encode()
+                self._show_share(event.number + 1)
+        self.progress.current = event.document.name
         if len(self._rows) >= COMMIT_PAGES or time.monotonic() - self._flushed > COMMIT_SECONDS:
             self._flush()
         self.show(self.progress)
@@ -234,16 +241,16 @@ class Ingest:
         for (event, reading), page in zip(batch, self._encoded(batch), strict=True):
             if page is None:
                 continue
-            self._rows.append(self._row(event, reading, page))
+            self._rows.append(self._row(event, reading, encoded=page, thumbnail=event.thumbnail))
             self.report.pages += 1
             self.report.vectors += len(page)
             self.report.full_vectors += page.full
         self.report.encode_seconds += time.monotonic() - began
         self.progress.pages = self.report.pages
 
-    def _encoded(self, batch: list[tuple[RenderedPage, _Reading]]) -> list[EncodedPage | None]:
+    def _encoded(self, batch: list[tuple[PageRendered, _Reading]]) -> list[EncodedPage | None]:
         try:
-            images = [event.image for event, _ in batch if event.image is not None]
+            images = [event.image for event, _ in batch]
             pages: list[EncodedPage | None] = list(self.model.encode_pages(images, self.compressor, self.batch_size))
         except (BrokenModelError, ValueError, OSError, RuntimeError) as error:
             if len(batch) > 1:  # one page may be to blame, or too many at once
@@ -255,24 +262,26 @@ class Ingest:
         self._failures.clear()
         return pages
 
-    def _blame(self, event: RenderedPage, reading: _Reading, why: str) -> None:
+    def _blame(self, event: PageRendered, reading: _Reading, why: str) -> None:
         """Leave a page out; the next run tries it again. Several that fail alike in a row are not to blame."""
         self._failures.append(why)
         if self._failures[-ALIKE_FAILURES:] == [why] * ALIKE_FAILURES:
             raise BrokenModelError(
                 f"{ALIKE_FAILURES} pages in a row could not be encoded ({why}): stopped at "
-                f"{event.document.name} page {(event.number or 0) + 1}; mend the model or its settings and run again."
+                f"{event.document.name} page {event.number + 1}; mend the model or its settings and run again."
             )
-        self._skip(f"{event.document.name} page {(event.number or 0) + 1}", f"cannot be encoded ({why})")
+        self._skip(f"{event.document.name} page {event.number + 1}", f"cannot be encoded ({why})")
         reading.complete = False
 
-    def _row(self, event: RenderedPage, reading: _Reading, page: EncodedPage | None) -> PageRow:
-        document, identity = event.document, reading.identity
-        assert identity is not None  # pages come after the file was opened
+    def _row(
+        self, event: PageRendered | PageFailed, reading: _Reading, encoded: EncodedPage | None = None,
+        thumbnail: bytes = b"", problem: str | None = None,
+    ) -> PageRow:  # fmt: skip
+        document, identity = event.document, event.identity
         return PageRow(
-            source=document.source, document=document.name, page=(event.number or 0) + 1, pages=event.total,
+            source=document.source, document=document.name, page=event.number + 1, pages=event.total,
             digest=identity.digest, size=identity.size, modified=identity.modified, live=not reading.staged,
-            encoded=page, thumbnail=event.thumbnail if self.table.settings.thumbnails else b"", problem=event.problem,
+            encoded=encoded, thumbnail=thumbnail if self.table.settings.thumbnails else b"", problem=problem,
         )  # fmt: skip
 
     def _flush(self) -> None:
