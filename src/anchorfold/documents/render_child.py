@@ -67,7 +67,7 @@ class RenderChild:
             self.answer("counted", number=number, pages=pages)
         self.answer("done")
 
-    def render(self, path: str, wanted: list[int] | None, pixels: int, seconds: float) -> None:
+    def render(self, path: str, wanted: list[int] | None, pixels: int, thumbnails: bool, seconds: float) -> None:
         """Send the pages of a document, or what is wrong with it; `seconds` are for each page."""
         try:
             with limit_time(seconds):
@@ -76,20 +76,19 @@ class RenderChild:
             self.answer("document problem", reason=printable(problem))
         else:
             pages.pixels = pixels
-            identity = pages.identity
-            self.answer("opened", pages=len(pages), **vars(identity))
+            self.answer("opened", pages=len(pages), **vars(pages.identity))
             for number in range(len(pages)) if wanted is None else wanted:
                 if number < len(pages):
                     self.answer("started", page=number)
-                    self.send_page(pages, number, seconds)
+                    self.send_page(pages, number, thumbnails, seconds)
         self.answer("done")
 
-    def send_page(self, pages: Pages, number: int, seconds: float) -> None:
+    def send_page(self, pages: Pages, number: int, with_thumbnail: bool, seconds: float) -> None:
         """Send one page, or what is wrong with it."""
         try:
             with limit_time(seconds):
                 image = pages.image(number)
-                small = thumbnail(image)
+                small = thumbnail(image) if with_thumbnail else b""
         except UnreadableDocumentError as problem:
             self.answer("page problem", page=number, reason=printable(problem))
         else:

@@ -58,10 +58,12 @@ class RenderProcess:
         self._served = 0  # pages and documents that the process has dealt with
         self._child: subprocess.Popen[bytes] | None = None
 
-    def render(self, path: str, wanted: Sequence[int] | None, pixels: int) -> Iterator[Answer]:
+    def render(
+        self, path: str, wanted: Sequence[int] | None, pixels: int, thumbnails: bool = False
+    ) -> Iterator[Answer]:
         """Opened, then Started and Picture or PageProblem for each page; or a DocumentProblem alone."""
-        request = {"kind": "render", "path": path, "wanted": wanted, "pixels": pixels, "seconds": self.seconds}
-        with self._exchange(request):
+        request = {"path": path, "wanted": wanted, "pixels": pixels, "thumbnails": thumbnails, "seconds": self.seconds}
+        with self._exchange({"kind": "render", **request}):
             first = self._answer(pixels, self.seconds, Opened, DocumentProblem)
             yield first
             if isinstance(first, DocumentProblem):

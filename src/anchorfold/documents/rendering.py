@@ -163,7 +163,7 @@ class Renderer:
         """The events of the pages that are still wanted, until the process fails."""
         state.page, state.between_pages, state.began = None, False, time.monotonic()
         wanted = None if state.wanted is None else list(state.wanted)
-        for answer in self.process.render(str(state.document.path), wanted, self.pixels):
+        for answer in self.process.render(str(state.document.path), wanted, self.pixels, thumbnails=True):
             match answer:
                 case DocumentProblem():
                     yield state.event(None, problem=answer.reason)

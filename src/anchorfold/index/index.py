@@ -33,7 +33,19 @@ from anchorfold.page import EncodedPage
 if TYPE_CHECKING:
     from anchorfold.backbones import Retriever
 
-ABOUT_A_PAGE = ("source", "document", "page", "pages", "size", "modified", "full", "kept", "thumbnail", "problem")
+ABOUT_A_PAGE = (
+    "source",
+    "document",
+    "page",
+    "pages",
+    "digest",
+    "size",
+    "modified",
+    "full",
+    "kept",
+    "thumbnail",
+    "problem",
+)
 
 
 @dataclass(frozen=True)
