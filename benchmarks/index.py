@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from anchorfold.tiny import make
+from anchorfold.testing.tiny import make
 
 BAR = 1.1
 GROWTH = 50.0  # megabytes that three times as many pages may add

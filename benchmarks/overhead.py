@@ -24,12 +24,12 @@ import torch
 from transformers import LlamaConfig, LlamaModel
 
 import anchorfold
+from anchorfold.attention.layer_settings import PAPER, LayerSettings
+from anchorfold.attention.signals import FromLastText, InDegree, Propagated
+from anchorfold.attention.tap import AttentionTap
 from anchorfold.compressors import Compressor
 from anchorfold.focus import centrality, visual_graph
 from anchorfold.page import PageState
-from anchorfold.settings import PAPER, Settings
-from anchorfold.signals import FromLastText, InDegree, Propagated
-from anchorfold.tap import AttentionTap
 
 PAPER_RATIO = 1.109
 BAR_RATIO, BAR_MEGABYTES = 1.03, 200
@@ -117,14 +117,14 @@ class Stack:
 KIND = {"anchorfold": Propagated, "sap": InDegree, "docpruner": FromLastText}
 
 
-def window_layers(name: str, settings: Settings) -> int:
+def window_layers(name: str, settings: LayerSettings) -> int:
     first, last = settings.window if name == "anchorfold" else settings.sap_window
     return {"anchorfold": last - first + 1, "sap": last - first + 1, "docpruner": 1}.get(name, 0)
 
 
-def page_state(stack: Stack, name: str) -> tuple[PageState, Settings]:
+def page_state(stack: Stack, name: str) -> tuple[PageState, LayerSettings]:
     """A page whose signals are there already, for timing compression alone."""
-    settings = Settings((0, len(stack.attention) - 1), (0, len(stack.attention) - 1), len(stack.attention))
+    settings = LayerSettings((0, len(stack.attention) - 1), (0, len(stack.attention) - 1), len(stack.attention))
     hidden, tap = stack.tapped(KIND.get(name))
     return PageState(hidden[0][stack.visual[0]], stack.project, tap.pages[0] if tap.pages else {}), settings
 
@@ -187,7 +187,7 @@ def peak_megabytes(width: Width, n: int, tapped: bool) -> float:
         + (
             "    hidden, tap = stack.tapped(Propagated)\n"
             "    state = PageState(hidden[0][stack.visual[0]], stack.project, tap.pages[0])\n"
-            "    anchorfold.AnchorFold(ratio=RATIO).compress(state, Settings((0, 0), (0, 0), 1))\n"
+            "    anchorfold.AnchorFold(ratio=RATIO).compress(state, LayerSettings((0, 0), (0, 0), 1))\n"
             if tapped
             else "    stack.encode()\n"
         )

@@ -26,11 +26,11 @@ import pyarrow as pa
 import torch
 
 from anchorfold.index import Index
+from anchorfold.index.scan import Scanner
+from anchorfold.index.store.flat import FlatIndex
+from anchorfold.index.store.schema import IndexSettings, PageRow
+from anchorfold.index.store.table import PageTable
 from anchorfold.page import EncodedPage, PatchGrid
-from anchorfold.scan import Scanner
-from anchorfold.store.flat import FlatIndex
-from anchorfold.store.schema import IndexSettings, PageRow
-from anchorfold.store.table import PageTable
 
 TOKENS, TOP, CHUNK = 16, 10, 200
 BARS = (
@@ -42,7 +42,7 @@ BARS = (
 FIRST_QUERY = """
 import json, sys, time
 from anchorfold.index import Index
-import anchorfold.backbones.nano, transformers
+import anchorfold.backbones.nano.retriever, transformers
 transformers.utils.logging.disable_progress_bar()
 began = time.perf_counter()
 hits = Index.open(sys.argv[1]).search("net revenue by region")

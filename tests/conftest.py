@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 import anchorfold
-from anchorfold import tiny
+from anchorfold.testing import tiny
 
 torch.set_num_threads(2)
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from PIL import Image
 
+from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.compressors import FullIndex
+from anchorfold.index.store.schema import IndexSettings
 from anchorfold.page import EncodedPage, PageState, PatchGrid
-from anchorfold.settings import Settings
-from anchorfold.store.schema import IndexSettings
 
 ROWS, COLUMNS, DIM = 6, 4, 16
 
@@ -47,8 +47,8 @@ class Signals(dict):
 
 class NumberReader:
     name, family, fingerprint, dim = "number-reader", "number", "number-reader-1", DIM
-    page_pixels, default_batch = 40_000, 1
-    settings = Settings(window=(1, 2), sap_window=(1, 2), layers=4)
+    page_pixels, default_batch, load_options = 40_000, 1, {}
+    settings = LayerSettings(window=(1, 2), sap_window=(1, 2), layers=4)
 
     def __init__(self, seconds: float = 0.0):
         self.seconds, self.encoded = seconds, []

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from anchorfold.numerics import require_finite, widen
+from anchorfold._numerics import require_finite, widen
 
 
 def visual_graph(attention: Tensor, visual: Tensor | Sequence[int]) -> Tensor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anchorfold.numerics import require_finite, unit, widen
+from anchorfold._numerics import require_finite, unit, widen
 
 Projection = Callable[[Tensor], Tensor]
 

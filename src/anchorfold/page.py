@@ -9,9 +9,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from anchorfold._numerics import unit, widen
+from anchorfold.attention.signals import Signal
 from anchorfold.fold import Folded, Projection
-from anchorfold.numerics import unit, widen
-from anchorfold.signals import Signal
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from anchorfold.numerics import require_finite, widen
+from anchorfold._numerics import require_finite, widen
 
 CHUNK_VECTORS = 16384
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from anchorfold.tiny import TEXT, VISION, make_tokenizer
+from anchorfold.testing.tiny import TEXT, VISION, make_tokenizer
 
 SOURCE = Path(__file__).parent / "remote_code" / "modeling_tiny_colembed.py"
 

@@ -6,7 +6,7 @@ from PIL import Image
 from torch.nn.functional import normalize
 
 import anchorfold
-from anchorfold.signals import Propagated
+from anchorfold.attention.signals import Propagated
 from tests.conftest import KINDS
 
 
@@ -74,7 +74,7 @@ class TestEveryBackbone:
         for name in set(anchorfold.compressor_names()) - {"agc"}:  # wants a model that was trained for it
             compressor = anchorfold.compressor(name, **({} if name == "none" else {"ratio": 0.3}))
             if name == "docpruner":
-                model.calibrate(compressor, images)
+                compressor.calibrate_on(model, images)
             assert all(len(page) >= 1 for page in model.encode_pages(images, compressor))
 
     def test_paths_and_modes_of_images(self, models, images, kind, tmp_path):
@@ -201,10 +201,10 @@ class TestLoading:
     def test_a_calibration_file_in_the_folder_is_used(self, checkpoints, tmp_path):
         import shutil
 
-        from anchorfold.settings import write_settings
+        from anchorfold.attention.layer_settings import write_settings
 
         folder = shutil.copytree(checkpoints["colpali"], tmp_path / "calibrated")
-        write_settings(folder / "anchorfold.json", anchorfold.Settings((1, 2), (0, 1), 6, steps=3))
+        write_settings(folder / "anchorfold.json", anchorfold.LayerSettings((1, 2), (0, 1), 6, steps=3))
         model = anchorfold.load(folder)
         assert (model.settings.window, model.settings.steps) == ((1, 2), 3)
 

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 import anchorfold
+from anchorfold.backbones.device import available_devices, choose_device
 from anchorfold.backbones.pickled import require_safetensors
-from anchorfold.device import available_devices, choose_device
 from anchorfold.errors import AnchorFoldError
 
 

@@ -5,9 +5,9 @@ import torch
 from PIL import Image
 
 import anchorfold
+from anchorfold.attention.signals import Propagated
+from anchorfold.attention.tap import UnreadableAttentionError
 from anchorfold.errors import BrokenModelError
-from anchorfold.signals import Propagated
-from anchorfold.tap import UnreadableAttentionError
 from tests.conftest import KINDS
 
 FAILURES = [

@@ -10,10 +10,10 @@ import torch
 from PIL import Image
 
 import anchorfold
+from anchorfold.attention.model_lock import model_lock
+from anchorfold.attention.signals import Propagated
+from anchorfold.attention.tap import AttentionTap, find_attention
 from anchorfold.backbones.multivector import MultiVectorRetriever
-from anchorfold.model_lock import model_lock
-from anchorfold.signals import Propagated
-from anchorfold.tap import AttentionTap, find_attention
 from tests.backbones.test_multivector import encoder_for
 
 THREADS, CALLS = 6, 1000

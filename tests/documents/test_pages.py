@@ -1,11 +1,17 @@
+import os
+import struct
+import warnings
+import zlib
+
 import numpy as np
 import pypdfium2 as pdfium
 import pytest
 from fpdf import FPDF
 from PIL import Image
 
-from anchorfold.documents.pages import open_pages
+from anchorfold.documents.pages import most_pixels, open_pages
 from anchorfold.errors import UnreadableDocumentError
+from tests.documents.hostile import raw_pdf
 from tests.number_reader import page_image, read_number, write_pdf
 
 
@@ -85,6 +91,102 @@ def test_bad_files_are_one_line(tmp_path):
 
 
 def test_a_decompression_bomb_is_refused_before_it_opens(tmp_path):
-    Image.new("1", (30_000, 30_000)).save(tmp_path / "bomb.png")
-    assert "pixels" in problem(tmp_path / "bomb.png")
+    header = struct.pack(">IIBBBBB", 30_000, 30_000, 1, 0, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(bytes(30_000 * 3_751), 1)), (b"IEND", b"")]
+    data = b"".join(struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in chunks)
+    (tmp_path / "bomb.png").write_bytes(b"\x89PNG\r\n\x1a\n" + data)
+    assert problem(tmp_path / "bomb.png") == "more than 175 million pixels: make it smaller"
     assert (tmp_path / "bomb.png").stat().st_size < 1_000_000
+
+
+REASONS = {
+    "a damaged image",
+    "a damaged page",
+    "damaged: it cannot be opened",
+    "empty file",
+    "no pages",
+    "not a PDF, or damaged",
+    "not a PDF, whatever its name says",
+    "not an image that can be read",
+}
+
+
+@pytest.mark.parametrize("kind", ["pdf", "png", "webp", "tiff", "jpg", "lzw.tiff"])
+def test_wherever_a_file_ends_the_reason_is_plain(tmp_path, kind):
+    path = tmp_path / f"whole.{kind}"
+    several = {"save_all": True, "append_images": [page_image(22)]} if kind in ("pdf", "tiff") else {}
+    page_image(7).save(path, **several, **({"compression": "tiff_lzw"} if kind == "lzw.tiff" else {}))
+    whole, cut = path.read_bytes(), tmp_path / f"cut.{kind}"
+    reasons = set()
+    with warnings.catch_warnings(action="error"):
+        for length in range(0, len(whole), max(1, len(whole) // 150)):
+            cut.write_bytes(whole[:length])
+            try:
+                with open_pages(cut) as pages:
+                    for number in range(len(pages)):
+                        assert pages.image(number).mode == "RGB"
+            except UnreadableDocumentError as error:
+                reasons.add(str(error))
+    assert reasons <= REASONS
+    assert len(reasons) > 1
+
+
+def test_pages_before_the_end_of_a_cut_tiff_are_read(tmp_path):
+    page_image(1).save(tmp_path / "a.tiff", save_all=True, append_images=[page_image(22), page_image(333)])
+    whole = (tmp_path / "a.tiff").read_bytes()
+    (tmp_path / "a.tiff").write_bytes(whole[: len(whole) * 5 // 6])
+    with open_pages(tmp_path / "a.tiff") as pages:
+        assert [read_number(pages.image(n)) for n in range(2)] == [1, 22]
+        assert len(pages) == 3
+        with pytest.raises(UnreadableDocumentError, match="a damaged image"):
+            pages.image(2)
+
+
+def test_a_claim_of_more_pages_than_bytes_is_refused(tmp_path):
+    kids = b"<</Type/Pages/Kids[3 0 R]/Count 1000000>>"
+    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 60 60]>>"
+    (tmp_path / "a.pdf").write_bytes(raw_pdf([b"<</Type/Catalog/Pages 2 0 R>>", kids, page]))
+    assert "claims 1,000,000 pages" in problem(tmp_path / "a.pdf")
+
+
+def page_of_shape(path, box):
+    page = b"<</Type/Page/Parent 2 0 R/MediaBox[%b]>>" % box.encode()
+    objects = [b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Kids[3 0 R]/Count 1>>", page]
+    path.write_bytes(raw_pdf(objects))
+    with open_pages(path, 40_000) as pages:
+        return pages.image(0).size
+
+
+@pytest.mark.parametrize("box", ["0 0 .001 1000000000", "0 0 1000000 .01", "0 0 3 4000", "0 0 0 0", "5 5 4 4"])
+def test_pages_of_any_shape_stay_within_the_limit(tmp_path, box):
+    width, height = page_of_shape(tmp_path / "a.pdf", box)
+    assert width * height <= most_pixels(40_000)
+
+
+def test_a_thin_strip_stays_within_the_limit(tmp_path):
+    Image.new("L", (1, 3_000_000)).save(tmp_path / "strip.png")
+    with open_pages(tmp_path / "strip.png", 40_000) as pages:
+        assert pages.image(0).size == (1, 20_000)
+
+
+def test_an_animation_is_one_page(tmp_path):
+    page_image(12).save(tmp_path / "a.webp", save_all=True, append_images=[page_image(13), page_image(14)])
+    assert numbers(tmp_path / "a.webp") == [12]
+
+
+def test_other_formats_under_the_name_of_an_image_are_not_tried(tmp_path):
+    page_image(1).save(tmp_path / "a.eps")
+    (tmp_path / "a.eps").rename(tmp_path / "a.png")  # Pillow would start Ghostscript
+    assert problem(tmp_path / "a.png") == "not an image that can be read"
+
+
+def test_broken_notes_on_the_camera_do_not_spoil_the_picture(tmp_path):
+    page_image(55).save(tmp_path / "a.jpg", exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x09" + b"\xff" * 20)
+    assert numbers(tmp_path / "a.jpg") == [55]
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "a.pdf")
+    (tmp_path / "b.pdf").mkdir()
+    assert problem(tmp_path / "a.pdf") == "not a file"
+    assert problem(tmp_path / "b.pdf") in ("not a file", "is a directory")

@@ -7,10 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 import anchorfold
-from anchorfold import paper
 from anchorfold.cli import eval_command, report_command  # noqa: F401
 from anchorfold.cli.app import app
-from anchorfold.evaluation import benchmarks
+from anchorfold.evaluation import benchmarks, paper
 from anchorfold.evaluation.benchmarks import BENCHMARKS, task_corpus
 from anchorfold.evaluation.mteb_model import FoldedSearch
 from tests.number_reader import page_image, read_number

@@ -168,7 +168,7 @@ def test_pages_beyond_the_calibration_are_not_needed(folder, models):
 
 
 def test_the_nine_windows_are_those_of_the_paper():
-    from anchorfold import paper
+    from anchorfold.evaluation import paper
     from anchorfold.evaluation.methods import relative_windows
 
     reported = [(f"{r['relative']} %", tuple(map(int, r["window"].split("-")))) for r in paper.table("windows")]

@@ -15,8 +15,8 @@ from pathlib import Path
 from PIL import Image
 
 import anchorfold
-from anchorfold.calibrate import calibrate
-from anchorfold.settings import CALIBRATION_FILE, write_settings
+from anchorfold.attention.layer_settings import CALIBRATION_FILE, write_settings
+from anchorfold.evaluation.calibration import calibrate
 from training.nano.corpus import load_page
 from training.nano.labels import group_words
 

@@ -20,7 +20,7 @@ import numpy as np
 import pypdfium2 as pdfium
 from PIL import Image
 
-from anchorfold.nano.text import fold_character
+from anchorfold.backbones.nano.text import fold_character
 
 PAGE_PIXELS = 1_000_000  # a little above the model's 1,600 patches x 512 pixels, so that crops can shrink
 PAGES_PER_DOCUMENT = 8

@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 import anchorfold
-from anchorfold.backbones.nano import Nano
+from anchorfold.backbones.nano.retriever import Nano
 from training.nano import synth
 from training.nano.corpus import load_page
 from training.nano.labels import group_words, patch_words

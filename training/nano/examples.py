@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anchorfold.nano.query import UNKNOWN_WEIGHT
+from anchorfold.backbones.nano.query import UNKNOWN_WEIGHT
 from training.nano.crops import Pieces, to_tensor
 from training.nano.labels import character_map, group_words, patch_words
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 
-from anchorfold.nano.processor import NanoImageProcessor
-from anchorfold.nano.query import VOCABULARY_FILE
-from anchorfold.settings import CALIBRATION_FILE, read_settings, write_settings
+from anchorfold.attention.layer_settings import CALIBRATION_FILE, read_settings, write_settings
+from anchorfold.backbones.nano.processor import NanoImageProcessor
+from anchorfold.backbones.nano.query import VOCABULARY_FILE
 from training.nano import checkpoint
 from training.nano.matching import STAGES, load_start
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anchorfold.nano.text import CHARACTERS, LETTERS
+from anchorfold.backbones.nano.text import CHARACTERS, LETTERS
 
 INDEX = {c: i for i, c in enumerate(CHARACTERS)}
 BLANK = len(CHARACTERS)

@@ -27,10 +27,10 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from anchorfold.backbones.nano.config import NanoConfig
+from anchorfold.backbones.nano.model import NanoModel, patch_positions
+from anchorfold.backbones.nano.query import WordIndex
 from anchorfold.focus import layer_score, propagate
-from anchorfold.nano.config import NanoConfig
-from anchorfold.nano.model import NanoModel, patch_positions
-from anchorfold.nano.query import WordIndex
 from training.nano import checkpoint, losses
 from training.nano.examples import Example, WordPieces, word_values
 from training.nano.reading import name_loss

@@ -15,8 +15,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 import anchorfold
-from anchorfold.backbones.nano import Nano
-from anchorfold.figures.style import plotting
+from anchorfold.backbones.nano.retriever import Nano
+from anchorfold.evaluation.figures.style import plotting
 from training.nano import checkpoint
 from training.nano.corpus import load_page
 from training.nano.evaluate import Read, read_page

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from anchorfold.nano.config import NanoConfig
-from anchorfold.nano.stem import READS_PER_CELL, Reader
+from anchorfold.backbones.nano.config import NanoConfig
+from anchorfold.backbones.nano.stem import READS_PER_CELL, Reader
 from training.nano import checkpoint
 from training.nano.crops import Pieces, to_tensor
 from training.nano.labels import BLANK, IGNORE, character_map

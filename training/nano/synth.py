@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-from anchorfold.nano.text import CHARACTERS, LETTERS, fold_character
+from anchorfold.backbones.nano.text import CHARACTERS, LETTERS, fold_character
 
 DECORATIVE = ("aenigma", "larabie", "dseg", "f500", "junction", "bwht", "cabinsketch", "creep", "engadget", "spleen")
 ORDINARY = (

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anchorfold.nano.config import NanoConfig
-from anchorfold.nano.query import WordIndex, rarity
-from anchorfold.nano.text import SPELLING_FEATURES
+from anchorfold.backbones.nano.config import NanoConfig
+from anchorfold.backbones.nano.query import WordIndex, rarity
+from anchorfold.backbones.nano.text import SPELLING_FEATURES
 from training.nano import checkpoint
 from training.nano.vocabulary import load_vocabulary
 

@@ -1,6 +1,8 @@
-"""Backbones: what each retriever's pages, queries, layers and projection look like."""
+"""Models that encode pages and queries, one file a family; `load` finds the right one.
 
-from anchorfold.backbones.base import CausalBackboneWarning, Retriever
-from anchorfold.backbones.loading import load
+Names are listed in `__init__.pyi` and imported when first used: searching with nano needs none of transformers.
+"""
 
-__all__ = ["CausalBackboneWarning", "Retriever", "load"]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -16,15 +16,15 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
+from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.attention.model_lock import model_lock, own_thread
+from anchorfold.attention.signals import Signal
+from anchorfold.attention.tap import AttentionTap
 from anchorfold.backbones.failures import preparing_pages, running_model
+from anchorfold.backbones.fingerprint import kind_of, weights_fingerprint
 from anchorfold.backbones.query_words import ExplainedQuery, label_tokens
-from anchorfold.compressors import Compressor, DocPruner, FullIndex
-from anchorfold.fingerprint import kind_of, weights_fingerprint
-from anchorfold.model_lock import model_lock, own_thread
+from anchorfold.compressors import Compressor, FullIndex
 from anchorfold.page import EncodedPage, PageState, PatchGrid
-from anchorfold.settings import Settings
-from anchorfold.signals import Signal
-from anchorfold.tap import AttentionTap
 
 PageImage = Image.Image | str | Path
 
@@ -52,10 +52,11 @@ class Retriever(ABC):
     family: ClassVar[str]
     page_pixels: ClassVar[int] = 2_000_000  # a page rendered larger than this gains nothing
 
-    def __init__(self, model: Any, settings: Settings, name: str) -> None:
+    def __init__(self, model: Any, settings: LayerSettings, name: str) -> None:
         self.model = model.eval()
         self.settings = settings
         self.name = name
+        self.load_options: dict[str, Any] = {}  # what `load` needs besides the name to load the same again
         self._causal: bool | None = None
 
     # What a backbone must say of itself.
@@ -165,11 +166,6 @@ class Retriever(ABC):
     @abstractmethod
     def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
         """The words of a query, and for each of its vectors the number of its word, None for special tokens."""
-
-    def calibrate(self, docpruner: DocPruner, images: Iterable[PageImage]) -> DocPruner:
-        """Set DocPruner's threshold from held-out pages (about 128)."""
-        wanted = docpruner.signals(self.settings)
-        return docpruner.calibrate(s.mean_signal(wanted) for s in self.page_states(images, wanted))
 
     @property
     def default_batch(self) -> int:

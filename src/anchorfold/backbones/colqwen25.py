@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from transformers import Qwen2_5_VLConfig
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
 
+from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.backbones.base import PageBatch, PromptedRetriever
 from anchorfold.backbones.retrieval_heads import merged_grids
-from anchorfold.settings import Settings
 
 PAGE_PROMPT = "<|im_start|>user\n<|vision_start|>{image}<|vision_end|>Describe the image.<|im_end|><|endoftext|>"
 QUERY_PROMPT = "Query: {text}" + "<|endoftext|>" * 10
@@ -53,7 +53,7 @@ class ColQwen25(PromptedRetriever):
     family = "colqwen2.5"
 
     def __init__(
-        self, model: ColQwen25Model, tokenizer: Any, image_processor: Any, settings: Settings, name: str
+        self, model: ColQwen25Model, tokenizer: Any, image_processor: Any, settings: LayerSettings, name: str
     ) -> None:
         super().__init__(model, settings, name)
         self.tokenizer = tokenizer

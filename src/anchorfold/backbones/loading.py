@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
+from anchorfold.attention.layer_settings import DEFAULT_MODEL, settings_for
 from anchorfold.backbones.base import Retriever, submodule
 from anchorfold.backbones.colqwen25 import MAX_VISUAL_TOKENS, ColQwen25, ColQwen25Model, add_adapter
-from anchorfold.backbones.nano import Nano
+from anchorfold.backbones.device import choose_device
+from anchorfold.backbones.nano.config import NanoConfig
+from anchorfold.backbones.nano.query_side import WEIGHTS
+from anchorfold.backbones.nano.retriever import Nano
 from anchorfold.backbones.nemotron import NemotronColEmbed
 from anchorfold.backbones.pickled import require_safetensors
 from anchorfold.backbones.retrieval_heads import ColModernVBert, ColPali, ColQwen2, RetrievalHead
-from anchorfold.device import choose_device
-from anchorfold.nano.config import NanoConfig
-from anchorfold.nano.query_side import WEIGHTS
-from anchorfold.settings import DEFAULT_MODEL, settings_for
 
 _HEADS: dict[str, tuple[type[RetrievalHead], str, str]] = {
     "colpali": (ColPali, "ColPaliForRetrieval", "ColPaliProcessor"),

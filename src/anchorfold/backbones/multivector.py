@@ -12,14 +12,14 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from anchorfold.attention.layer_settings import settings_for
+from anchorfold.attention.model_lock import model_lock, own_thread
+from anchorfold.attention.tap import AttentionTap, UnreadableAttentionError, find_attention
 from anchorfold.backbones.base import PageBatch, Retriever
 from anchorfold.backbones.failures import running_model
 from anchorfold.backbones.query_words import label_tokens
 from anchorfold.compressors import Compressor
-from anchorfold.model_lock import model_lock, own_thread
 from anchorfold.page import PageState, PatchGrid
-from anchorfold.settings import settings_for
-from anchorfold.tap import AttentionTap, UnreadableAttentionError, find_attention
 
 _ATTACHED = "_anchorfold_attached"
 _FAMILIES = {

@@ -15,14 +15,14 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
+from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.attention.model_lock import model_lock
+from anchorfold.attention.signals import Signal
+from anchorfold.attention.tap import AttentionTap
 from anchorfold.backbones.base import PageBatch, Retriever
 from anchorfold.backbones.failures import running_model
 from anchorfold.backbones.query_words import label_tokens
-from anchorfold.model_lock import model_lock
 from anchorfold.page import PageState, PatchGrid
-from anchorfold.settings import Settings
-from anchorfold.signals import Signal
-from anchorfold.tap import AttentionTap
 
 TILE_PIXELS = 512
 PATIENCE_AREA = 0.6  # a tiling that shows 60 % of the page's pixels is good enough
@@ -33,7 +33,7 @@ class NemotronColEmbed(Retriever):
 
     family = "nemotron"
 
-    def __init__(self, model: nn.Module, settings: Settings, name: str) -> None:
+    def __init__(self, model: nn.Module, settings: LayerSettings, name: str) -> None:
         super().__init__(model, settings, name)
         for method in ("forward_images", "forward_queries"):
             if not hasattr(model, method):

@@ -14,9 +14,9 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.backbones.base import PageBatch, PromptedRetriever, submodule
 from anchorfold.page import PatchGrid
-from anchorfold.settings import Settings
 
 
 class RetrievalHead(PromptedRetriever):
@@ -25,7 +25,7 @@ class RetrievalHead(PromptedRetriever):
     layers_path: ClassVar[str]
     attention_name: ClassVar[str] = "self_attn"
 
-    def __init__(self, model: nn.Module, processor: Any, settings: Settings, name: str) -> None:
+    def __init__(self, model: nn.Module, processor: Any, settings: LayerSettings, name: str) -> None:
         super().__init__(model, settings, name)
         self.processor = processor
         self.tokenizer = processor.tokenizer

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anchorfold.attention.layer_settings import DEFAULT_MODEL
 from anchorfold.cli.app import app, err, out, quiet_libraries
 from anchorfold.cli.look import table
 from anchorfold.cli.options import Device, Documents, Model, TrustRemoteCode
 from anchorfold.errors import AnchorFoldError
-from anchorfold.settings import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from anchorfold.backbones import Retriever
@@ -78,8 +78,8 @@ def choose_changes(
     what: What, model: Retriever, corpus: Corpus, ratio: float, pairs: int
 ) -> list[tuple[Method, tuple[str, str]]]:
     """Methods to run, each with its layers and the paper's NDCG@5."""
-    from anchorfold import paper
-    from anchorfold.calibrate import calibrate
+    from anchorfold.evaluation import paper
+    from anchorfold.evaluation.calibration import calibrate
     from anchorfold.evaluation.methods import VARIANTS, Method, relative_windows
     from anchorfold.evaluation.pairs import corpus_pairs
 

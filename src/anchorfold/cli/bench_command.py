@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
+from anchorfold.attention.layer_settings import DEFAULT_MODEL
 from anchorfold.cli.app import app, err, out
 from anchorfold.cli.look import table
 from anchorfold.cli.options import Device, Methods, Model, TrustRemoteCode
-from anchorfold.settings import DEFAULT_MODEL
 
 bench = typer.Typer(help="Measure what compression costs.", no_args_is_help=True)
 app.add_typer(bench, name="bench", rich_help_panel="Science")
@@ -44,13 +44,13 @@ def efficiency_command(
       anchorfold bench efficiency --model vidore/colpali-v1.3-hf
       anchorfold bench efficiency --corpus ./my-corpus
     """
-    from anchorfold import paper
+    from anchorfold.attention.layer_settings import DEFAULT_MODEL
     from anchorfold.demo.corpus import write_evaluation
+    from anchorfold.evaluation import paper
     from anchorfold.evaluation.benchmarks import find_corpora
     from anchorfold.evaluation.corpus import local_corpus
     from anchorfold.evaluation.efficiency import run_apart
     from anchorfold.evaluation.methods import choose_methods
-    from anchorfold.settings import DEFAULT_MODEL
 
     options = {"device": device, "trust_remote_code": trust_remote_code}
     found = []

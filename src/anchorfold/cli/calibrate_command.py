@@ -13,7 +13,7 @@ from anchorfold.cli.look import table
 from anchorfold.cli.options import Bidirectional, Device, TrustRemoteCode, numbers
 
 if TYPE_CHECKING:
-    from anchorfold.calibrate import Calibration
+    from anchorfold.evaluation.calibration import Calibration
     from anchorfold.evaluation.suitability import Kept
 
 
@@ -41,10 +41,10 @@ def calibrate_command(
       anchorfold calibrate ./my-model --pairs ./my-corpus
       anchorfold calibrate vidore/colpali-v1.3-hf --compare --figure calibration.png
     """
+    from anchorfold.attention.layer_settings import CALIBRATION_FILE, write_settings
     from anchorfold.backbones import load
-    from anchorfold.calibrate import calibrate
+    from anchorfold.evaluation.calibration import calibrate
     from anchorfold.evaluation.pairs import find_pairs
-    from anchorfold.settings import CALIBRATION_FILE, write_settings
 
     quiet_libraries()
     retriever = load(model, device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional)
@@ -67,7 +67,7 @@ def calibrate_command(
     write_settings(place, found.settings)
     out.print(f"wrote {place}", markup=False)
     if figure is not None:
-        from anchorfold.figures.calibration import draw_calibration
+        from anchorfold.evaluation.figures.calibration import draw_calibration
 
         draw_calibration(found, figure, retriever.name)
         out.print(f"wrote {figure}", markup=False)

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from anchorfold.attention.layer_settings import DEFAULT_MODEL
 from anchorfold.cli.app import app, err, out, quiet_libraries
 from anchorfold.cli.look import table
 from anchorfold.cli.options import Bidirectional, Device, Documents, Methods, Model, TrustRemoteCode, numbers
-from anchorfold.settings import DEFAULT_MODEL
 
 DEFAULT_RATIOS = "0.5,0.2,0.1,0.05"
 

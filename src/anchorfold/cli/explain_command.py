@@ -32,22 +32,23 @@ def explain_command(
       anchorfold explain my.index "net revenue" --page report.pdf:12 --to why.png
       anchorfold explain my.index "net revenue" --compare anchorfold,sap --to case.png
     """
-    from anchorfold.explain import draw, explain
+    from anchorfold.explain.pictures import draw, explain
     from anchorfold.index import Index
 
     quiet_libraries()
     opened = Index.open(index, model, device=device, trust_remote_code=trust_remote_code)
     document, number = split_page(page) if page else best_page(opened, query)
     if compare:
-        from anchorfold.figures.case_study import draw_case_study
-        from anchorfold.store.originals import find_image
+        from anchorfold.backbones.encoder import require_comparable
+        from anchorfold.evaluation.figures.case_study import draw_case_study
+        from anchorfold.explain.originals import find_image
 
         image, original = find_image(opened.page(document, number)[1], opened.model.page_pixels)
         if not original:
             raise AnchorFoldError(
                 "methods can only be compared on the original document, which is gone or has changed."
             )
-        draw_case_study(opened.model, image, query, [m.strip() for m in compare.split(",")], to)
+        draw_case_study(require_comparable(opened.model), image, query, [m.strip() for m in compare.split(",")], to)
         out.print(f"wrote {to}", markup=False)
         return
     found = explain(opened, query, document, number)

@@ -10,7 +10,7 @@ from rich.table import Table
 from anchorfold.cli.app import out
 
 if TYPE_CHECKING:
-    from anchorfold.store.info import IndexInfo
+    from anchorfold.index.store.info import IndexInfo
 
 
 def size(count: float) -> str:

@@ -29,7 +29,7 @@ Documents = Annotated[list[str] | None, typer.Option("--document", help="Only th
 
 def check_device(name: str) -> str:
     """The name of a device that can be used here; told before anything is read or written."""
-    from anchorfold.device import choose_device
+    from anchorfold.backbones.device import choose_device
 
     choose_device(name)
     return name

@@ -31,9 +31,9 @@ def report_command(
     Example
       anchorfold report results/
     """
+    from anchorfold.evaluation.figures.latency import draw_latency
+    from anchorfold.evaluation.figures.retention import draw_retention, draw_storage
     from anchorfold.evaluation.report import as_html, as_markdown, averages, read_results, tables
-    from anchorfold.figures.latency import draw_latency
-    from anchorfold.figures.retention import draw_retention, draw_storage
 
     found = read_results(folder)
     if not found:

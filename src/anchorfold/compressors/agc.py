@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anchorfold.compressors.base import BudgetCompressor, register
+from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.attention.signals import FromLastText
+from anchorfold.compressors.base import BudgetCompressor
 from anchorfold.errors import AnchorFoldError
 from anchorfold.fold import Folded, fold_onto, top_tokens
 from anchorfold.page import PageState
-from anchorfold.settings import Settings
-from anchorfold.signals import FromLastText
 
 
-@register
 class AGC(BudgetCompressor):
     """Attention-guided clustering (appendix C): only for a model that was trained with universal tokens.
 
@@ -21,17 +20,25 @@ class AGC(BudgetCompressor):
     """
 
     name = "agc"
+    title, colour, marker = "AGC (trained)", "#B2182B", "p"
+    trained = True
 
-    def signals(self, settings: Settings) -> Sequence[FromLastText]:
+    def signals(self, settings: LayerSettings) -> Sequence[FromLastText]:
         """The last layer's attention from all universal tokens."""
-        if not settings.universal:
-            raise AnchorFoldError(
-                "AGC needs a model that was trained with universal tokens, and this one has none: "
-                "training/nano trains one (--stage agc), or choose another method."
-            )
+        if obstacle := self.obstacle(settings):
+            raise AnchorFoldError(obstacle)
         return [FromLastText(settings.layers - 1, settings.universal)]
 
-    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+    def obstacle(self, settings: LayerSettings) -> str | None:
+        """A model without universal tokens."""
+        if settings.universal:
+            return None
+        return (
+            "AGC needs a model that was trained with universal tokens, and this one has none: "
+            "training/nano trains one (--stage agc), or choose another method."
+        )
+
+    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Select, assign, average, all among the page's retrieval vectors."""
         saliency = page.mean_signal(self.signals(settings)).to(page.embeddings)
         return fold_onto(page.embeddings, page.embeddings, top_tokens(saliency, m), saliency, lambda vectors: vectors)

@@ -7,16 +7,15 @@ from typing import Literal
 
 import torch
 
-from anchorfold.compressors.base import BudgetCompressor, keep, register
+from anchorfold._numerics import require_finite, widen
+from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.attention.signals import Propagated
+from anchorfold.compressors.base import BudgetCompressor, keep
 from anchorfold.focus import require_steps
 from anchorfold.fold import Folded, fold_onto, top_tokens
-from anchorfold.numerics import require_finite, widen
 from anchorfold.page import PageState
-from anchorfold.settings import Settings
-from anchorfold.signals import Propagated
 
 
-@register
 class AnchorFold(BudgetCompressor):
     """The method.
 
@@ -31,6 +30,7 @@ class AnchorFold(BudgetCompressor):
     """
 
     name = "anchorfold"
+    title, colour, marker = "AnchorFold", "#D55E00", "o"
 
     def __init__(
         self,
@@ -54,12 +54,12 @@ class AnchorFold(BudgetCompressor):
         self.steps, self.window, self.seed = steps, window, seed
         self.anchors, self.folding, self.weights = anchors, folding, weights
 
-    def signals(self, settings: Settings) -> Sequence[Propagated]:
+    def signals(self, settings: LayerSettings) -> Sequence[Propagated]:
         """The window's layer scores at depth K."""
         first, last = self.window or settings.window
         return [Propagated(layer, self.steps or settings.steps) for layer in range(first, last + 1)]
 
-    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Focus, then fold."""
         alpha = page.mean_signal(self.signals(settings)).to(page.hidden.device)
         require_finite("hidden", page.hidden)

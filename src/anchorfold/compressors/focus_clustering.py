@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from anchorfold._numerics import widen
+from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.attention.signals import Propagated
 from anchorfold.compressors.anchor_fold import AnchorFold
-from anchorfold.compressors.base import register
 from anchorfold.compressors.grouping import merge_groups
 from anchorfold.compressors.semantic_clustering import SemanticClustering, cluster
 from anchorfold.fold import Folded
-from anchorfold.numerics import widen
 from anchorfold.page import PageState
-from anchorfold.settings import Settings
-from anchorfold.signals import Propagated
 
 
-@register
 class FocusClustering(SemanticClustering):
     """k-means on the retrieval vectors in which each token weighs the root of its centrality.
 
@@ -30,6 +28,7 @@ class FocusClustering(SemanticClustering):
     """
 
     name = "focus-clustering"
+    title, colour, marker = "FocusClustering (ours)", "#35247A", "X"
 
     def __init__(
         self,
@@ -41,13 +40,14 @@ class FocusClustering(SemanticClustering):
         window: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(ratio, cap=cap, seed=seed)
-        self.focus = AnchorFold(ratio, cap=cap, steps=steps, window=window)
+        self.steps, self.window = steps, window
+        self._focus = AnchorFold(ratio, cap=cap, steps=steps, window=window)
 
-    def signals(self, settings: Settings) -> Sequence[Propagated]:
+    def signals(self, settings: LayerSettings) -> Sequence[Propagated]:
         """What AnchorFold listens to."""
-        return self.focus.signals(settings)
+        return self._focus.signals(settings)
 
-    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Cluster by centrality, then fold each cluster."""
         weights = page.mean_signal(self.signals(settings)).to(page.embeddings).sqrt()
         groups = cluster(page.embeddings, m, self.seed, weights)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from anchorfold._numerics import unit
 from anchorfold.fold import Folded, Projection, combine, group_weights
-from anchorfold.numerics import unit
 
 
 def average_groups(embeddings: Tensor, groups: Tensor, m: int) -> Folded:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.compressors.anchor_fold import random_tokens
-from anchorfold.compressors.base import BudgetCompressor, keep, register
+from anchorfold.compressors.base import BudgetCompressor, keep
 from anchorfold.fold import Folded
 from anchorfold.page import PageState
-from anchorfold.settings import Settings
 
 
-@register
 class RandomPruning(BudgetCompressor):
     """Keep m tokens drawn without replacement.
 
@@ -19,11 +18,12 @@ class RandomPruning(BudgetCompressor):
     """
 
     name = "random"
+    title, colour, marker = "random", "#666666", "+"
 
     def __init__(self, ratio: float | None = None, *, cap: int | None = None, seed: int = 0) -> None:
         super().__init__(ratio, cap=cap)
         self.seed = seed
 
-    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Prune."""
         return keep(page, random_tokens(len(page), m, self.seed).to(page.hidden.device))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anchorfold.compressors.base import BudgetCompressor, keep, register
+from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.attention.signals import InDegree
+from anchorfold.compressors.base import BudgetCompressor, keep
 from anchorfold.fold import Folded, top_tokens
 from anchorfold.page import PageState
-from anchorfold.settings import Settings
-from anchorfold.signals import InDegree
 
 
-@register
 class SAP(BudgetCompressor):
     """Top m by visual in-degree: raw columns of the full softmax, mean over heads and over the window's layers.
 
@@ -21,6 +20,7 @@ class SAP(BudgetCompressor):
     """
 
     name = "sap"
+    title, colour, marker = "SAP", "#009E73", "^"
 
     def __init__(
         self, ratio: float | None = None, *, cap: int | None = None, window: tuple[int, int] | None = None
@@ -28,11 +28,11 @@ class SAP(BudgetCompressor):
         super().__init__(ratio, cap=cap)
         self.window = window
 
-    def signals(self, settings: Settings) -> Sequence[InDegree]:
+    def signals(self, settings: LayerSettings) -> Sequence[InDegree]:
         """In-degrees of the window's layers."""
         first, last = self.window or settings.sap_window
         return [InDegree(layer) for layer in range(first, last + 1)]
 
-    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Prune."""
         return keep(page, top_tokens(page.mean_signal(self.signals(settings)), m))

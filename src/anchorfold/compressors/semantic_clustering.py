@@ -8,14 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anchorfold.compressors.base import BudgetCompressor, register
+from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.compressors.base import BudgetCompressor
 from anchorfold.compressors.grouping import average_groups
 from anchorfold.fold import Folded
 from anchorfold.page import PageState
-from anchorfold.settings import Settings
 
 
-@register
 class SemanticClustering(BudgetCompressor):
     """Lloyd's k-means (scikit-learn, k-means++ start) with m clusters; means, L2-normalised.
 
@@ -25,12 +24,13 @@ class SemanticClustering(BudgetCompressor):
     """
 
     name = "semantic-clustering"
+    title, colour, marker = "Semantic Clustering", "#0072B2", "s"
 
     def __init__(self, ratio: float | None = None, *, cap: int | None = None, seed: int = 0) -> None:
         super().__init__(ratio, cap=cap)
         self.seed = seed
 
-    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Cluster; clusters that stay empty (equal vectors) are filled with the worst-placed tokens."""
         return average_groups(page.embeddings, cluster(page.embeddings, m, self.seed), m)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from anchorfold.compressors.base import BudgetCompressor, register
+from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.compressors.base import BudgetCompressor
 from anchorfold.compressors.grouping import average_groups
 from anchorfold.fold import Folded
 from anchorfold.page import PageState
-from anchorfold.settings import Settings
 
 
-@register
 class Ward(BudgetCompressor):
     """Ward linkage on cosine distances, cut into m clusters; means, L2-normalised.
 
@@ -20,8 +19,9 @@ class Ward(BudgetCompressor):
     """
 
     name = "ward"
+    title, colour, marker = "Ward", "#56B4E9", "P"
 
-    def reduce(self, page: PageState, m: int, settings: Settings) -> Folded:
+    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Cluster."""
         from scipy.cluster.hierarchy import cut_tree, linkage
         from scipy.spatial.distance import squareform

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
-from typing import Protocol
 
 import pypdfium2 as pdfium
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -20,7 +21,12 @@ from anchorfold.errors import UnreadableDocumentError
 # Backbones say what they want; this is enough for all (Nemotron's eight tiles of 512 x 512).
 RENDER_PIXELS = 2_000_000
 MAX_SCALE = 4.0  # 288 dots per inch: small cards and slides gain nothing from more
-MAX_IMAGE_PIXELS = 200_000_000
+MAX_SIDE = 20_000  # pixels of a rendered page, for one that is a thin strip
+MAX_IMAGE_PIXELS = 175_000_000  # a little less than what Pillow refuses by itself
+# What the names of images promise, and what often hides behind them. Pillow knows dozens of formats more, and starts
+# other programs for some.
+IMAGE_FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "GIF", "BMP")
+DAMAGED_IMAGE = "a damaged image"
 
 _PDF_REASONS = {
     4: "encrypted: save a copy without a password",
@@ -30,111 +36,133 @@ _PDF_REASONS = {
 }
 
 
-class Pages(Protocol):
-    """An open document."""
+class Pages:
+    """An open document. `identity` is that of its bytes, `pixels` how large a page is made at most."""
 
-    identity: FileIdentity
+    def __init__(self, identity: FileIdentity, pixels: int) -> None:
+        self.identity, self.pixels = identity, pixels
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        raise NotImplementedError
 
     def image(self, number: int) -> Image.Image:
-        """Page `number`, from 0, in RGB."""
-        ...
+        """Page `number`, from 0, in RGB; raises UnreadableDocumentError with the reason."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of the file's bytes."""
+        raise NotImplementedError
 
 
-class PdfPages:
+class PdfPages(Pages):
     """A PDF."""
 
-    def __init__(self, pdf: pdfium.PdfDocument, identity: FileIdentity, pixels: int) -> None:
-        self.pdf, self.identity, self.pixels = pdf, identity, pixels
+    def __init__(self, data: bytes, identity: FileIdentity, pixels: int) -> None:
+        super().__init__(identity, pixels)
+        if data.find(b"%PDF-", 0, 1024) < 0:
+            raise UnreadableDocumentError("not a PDF, whatever its name says")
+        try:
+            self.pdf = pdfium.PdfDocument(data)
+        except pdfium.PdfiumError as error:
+            raise UnreadableDocumentError(_pdf_problem(data, getattr(error, "err_code", 0) or 0)) from error
+        with suppress(pdfium.PdfiumError):  # a broken form is not drawn
+            self.pdf.init_forms()
+        if (claimed := len(self.pdf)) > len(data):
+            self.pdf.close()
+            raise UnreadableDocumentError(f"damaged: it claims {claimed:,} pages in {len(data):,} bytes")
 
     def __len__(self) -> int:
         return len(self.pdf)
 
     def image(self, number: int) -> Image.Image:
         """The rendered page, at most `pixels` large, its aspect ratio kept."""
-        try:
+        with _plain_reasons("a damaged page"):
             page = self.pdf[number]
             width, height = page.get_size()
-            if not (width > 0 and height > 0):
+            if not (0 < width < math.inf and 0 < height < math.inf):
                 raise UnreadableDocumentError("a page without a size")
-            scale = min(MAX_SCALE, (self.pixels / (width * height)) ** 0.5)
+            scale = min(MAX_SCALE, (self.pixels / (width * height)) ** 0.5, MAX_SIDE / max(width, height))
             image = page.render(scale=scale, may_draw_forms=True).to_pil().convert("RGB")
             page.close()
-        except (pdfium.PdfiumError, ValueError, MemoryError) as error:
-            raise UnreadableDocumentError(f"damaged ({error})") from error
         return image
 
+    def close(self) -> None:
+        """Let go of the file's bytes."""
+        self.pdf.close()
 
-class ImagePages:
+
+class ImagePages(Pages):
     """An image file; TIFF may hold several pages."""
 
-    def __init__(self, image: Image.Image, identity: FileIdentity, pixels: int) -> None:
-        self.file, self.identity, self.pixels = image, identity, pixels
+    def __init__(self, data: bytes, identity: FileIdentity, pixels: int) -> None:
+        super().__init__(identity, pixels)
+        with _plain_reasons(DAMAGED_IMAGE):
+            self.file = Image.open(io.BytesIO(data), formats=IMAGE_FORMATS)
+            self.frames = _frames(self.file)
 
     def __len__(self) -> int:
-        return getattr(self.file, "n_frames", 1)
+        return self.frames
 
     def image(self, number: int) -> Image.Image:
         """The frame the right way up, transparent parts white, at most `pixels` large."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                self.file.seek(number)
-                _refuse_bombs(self.file)
-                frame = ImageOps.exif_transpose(self.file)
-                if frame.mode in ("RGBA", "LA", "PA") or "transparency" in frame.info:
-                    frame = frame.convert("RGBA")
-                    frame = Image.alpha_composite(Image.new("RGBA", frame.size, "white"), frame)
-                if frame.mode.startswith("I;16") or frame.mode == "I":
-                    frame = frame.point(lambda v: v / 256).convert("L")
-                frame = frame.convert("RGB")
-        except (OSError, ValueError, SyntaxError, EOFError, MemoryError) as error:
-            raise UnreadableDocumentError(f"damaged image ({str(error) or type(error).__name__})") from error
-        width, height = frame.size
-        scale = (self.pixels / (width * height)) ** 0.5
-        if scale < 1:
-            size = (max(1, round(width * scale)), max(1, round(height * scale)))
-            frame = frame.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0)
+        with _plain_reasons(DAMAGED_IMAGE):
+            self.file.seek(number)
+            if self.file.width * self.file.height > MAX_IMAGE_PIXELS:
+                raise Image.DecompressionBombError
+            self.file.load()
+            frame = _upright(self.file)
+            if frame.mode in ("RGBA", "LA", "PA") or "transparency" in frame.info:
+                frame = frame.convert("RGBA")
+                frame = Image.alpha_composite(Image.new("RGBA", frame.size, "white"), frame)
+            if frame.mode.startswith("I;16") or frame.mode == "I":
+                frame = frame.point(lambda v: v / 256).convert("L")
+            frame = frame.convert("RGB")
+            width, height = frame.size
+            scale = min((self.pixels / (width * height)) ** 0.5, MAX_SIDE / max(width, height))
+            if scale < 1:
+                size = (max(1, round(width * scale)), max(1, round(height * scale)))
+                frame = frame.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0)
         return frame
 
+    def close(self) -> None:
+        """Let go of the file's bytes."""
+        self.file.close()
 
-def _refuse_bombs(image: Image.Image) -> None:
-    width, height = image.size
-    if width * height > MAX_IMAGE_PIXELS:
-        raise UnreadableDocumentError(
-            f"{width} x {height} pixels, more than {MAX_IMAGE_PIXELS // 10**6} million: make it smaller"
-        )
+
+def most_pixels(pixels: int) -> int:
+    """Of any page that is rendered for `pixels`: sides are rounded up, and a thin strip is at least one pixel wide."""
+    return pixels + 2 * MAX_SIDE
 
 
 @contextmanager
 def open_pages(path: str | Path, pixels: int = RENDER_PIXELS) -> Iterator[Pages]:
     """A document's pages; raises UnreadableDocumentError with the reason if it has none."""
+    pages = load_pages(path, pixels)
+    try:
+        yield pages
+    finally:
+        pages.close()
+
+
+def load_pages(path: str | Path, pixels: int = RENDER_PIXELS) -> Pages:
+    """A document's pages, to be closed; raises UnreadableDocumentError with the reason if it has none."""
     data, identity = read_file(path)
     if not data:
         raise UnreadableDocumentError("empty file")
-    pages: PdfPages | ImagePages
-    if Path(path).suffix.lower() in PDF:
-        pages = PdfPages(_open_pdf(data), identity, pixels)
-    else:
-        pages = ImagePages(_open_image(data), identity, pixels)
-    try:
-        if len(pages) == 0:
-            raise UnreadableDocumentError("no pages")
-        yield pages
-    finally:
-        (pages.pdf if isinstance(pages, PdfPages) else pages.file).close()
+    pages = (PdfPages if Path(path).suffix.lower() in PDF else ImagePages)(data, identity, pixels)
+    if len(pages) == 0:
+        pages.close()
+        raise UnreadableDocumentError("no pages")
+    return pages
 
 
-def _open_pdf(data: bytes) -> pdfium.PdfDocument:
-    if data.find(b"%PDF-", 0, 1024) < 0:
-        raise UnreadableDocumentError("not a PDF, whatever its name says")
-    try:
-        pdf = pdfium.PdfDocument(data)
-    except pdfium.PdfiumError as error:
-        raise UnreadableDocumentError(_pdf_problem(data, getattr(error, "err_code", 0) or 0)) from error
-    pdf.init_forms()
-    return pdf
+def count_pages(path: str | Path) -> int:
+    """How many pages a document has; reads no more of the file than that takes. Raises anything."""
+    if Path(path).suffix.lower() not in PDF:
+        with Image.open(path, formats=IMAGE_FORMATS) as image:
+            return _frames(image)
+    with pdfium.PdfDocument(path) as pdf:
+        return len(pdf)
 
 
 def _pdf_problem(data: bytes, code: int) -> str:
@@ -146,16 +174,45 @@ def _pdf_problem(data: bytes, code: int) -> str:
     return _PDF_REASONS.get(code, "damaged: it cannot be opened")
 
 
-def _open_image(data: bytes) -> Image.Image:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+@contextmanager
+def _plain_reasons(otherwise: str) -> Iterator[None]:
+    """Whatever a library raises for a broken file, which can be anything, becomes one plain reason; no warnings."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (MemoryError, UnreadableDocumentError):
+        raise
+    except Image.DecompressionBombError as error:
+        most = MAX_IMAGE_PIXELS // 10**6
+        raise UnreadableDocumentError(f"more than {most} million pixels: make it smaller") from error
+    except UnidentifiedImageError as error:
+        raise UnreadableDocumentError("not an image that can be read") from error
+    except Exception as error:
+        raise UnreadableDocumentError(otherwise) from error
+
+
+def _frames(image: Image.Image) -> int:
+    """Pages of a TIFF, the last of which may be damaged; frames of other kinds are animations or a camera's copies."""
+    if image.format != "TIFF":
+        return 1
+    for number in count():
         try:
-            image = Image.open(io.BytesIO(data))
-        except Image.DecompressionBombError as error:
-            raise UnreadableDocumentError(f"too many pixels to be opened safely ({error})") from error
-        except UnidentifiedImageError as error:
-            raise UnreadableDocumentError("not an image that can be read") from error
-        except (OSError, ValueError, SyntaxError) as error:
-            raise UnreadableDocumentError(f"damaged image ({error})") from error
-    _refuse_bombs(image)
-    return image
+            image.seek(number)
+        except EOFError:
+            return number
+        except MemoryError:
+            raise
+        except Exception:
+            return number + 1
+    raise AssertionError
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """Turned as the camera was held; broken notes on that do not spoil the picture."""
+    try:
+        return ImageOps.exif_transpose(image)
+    except MemoryError:
+        raise
+    except Exception:
+        return image

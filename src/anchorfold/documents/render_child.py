@@ -1,72 +1,125 @@
-"""The renderer's process: requests on standard input, pages on standard output, until its parent ends."""
+"""The renderer's process: requests on standard input, answers on standard output, until its parent ends."""
 
 from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 import time
 from typing import Any
 
 from PIL import Image
 
-from anchorfold.documents.pages import open_pages
-from anchorfold.documents.rendering import receive, send
+from anchorfold.documents.limits import MEMORY_EXIT, limit_memory, limit_time
+from anchorfold.documents.messages import MAX_REASON, pages_to_render, receive_request, send
+from anchorfold.documents.pages import Pages, count_pages, load_pages
 from anchorfold.errors import UnreadableDocumentError
 
 THUMBNAIL = 360  # pixels of the longer side
 
 
 def main() -> None:
-    """Serve requests until there are no more."""
-    requests = sys.stdin.buffer
-    # Whatever a library prints must not mix with the messages.
-    answers = os.fdopen(os.dup(1), "wb")
+    """Serve requests until there are no more; the only argument is the memory to use at most, in bytes."""
+    # Whatever a library prints must not mix with the answers.
+    answers = os.dup(1)
     os.dup2(2, 1)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    limit_memory(int(sys.argv[1]))
+    child = RenderChild(answers)
     try:
+        child.answer("ready")
         while True:
-            kind, *arguments = receive(requests)
-            (render if kind == "render" else count)(answers, *arguments)
-    except (EOFError, BrokenPipeError, ConnectionError):
+            request = receive_request(0)
+            (child.render if request.pop("kind") == "render" else child.count)(**request)
+    except (EOFError, BrokenPipeError):
         os._exit(0)
+    except MemoryError:
+        os._exit(MEMORY_EXIT)
 
 
-def count(answers: Any, paths: list[str], seconds: float) -> None:
-    """Send `(place in the list, pages)` of documents that open, for some seconds."""
-    began = time.monotonic()
-    for number, path in enumerate(paths):
-        if time.monotonic() - began > seconds:
-            break
+class RenderChild:
+    """Answers requests. The last document stays open: a server is asked for its pages one by one."""
+
+    def __init__(self, answers: int) -> None:
+        self.answers = answers
+        self.pages: Pages | None = None
+        self.version: object = None  # of the document that is open
+
+    def answer(self, kind: str, *parts: bytes, **values: Any) -> None:
+        """Send one message."""
+        send(self.answers, {"kind": kind, **values}, *parts)
+
+    def count(self, paths: list[str], seconds: float) -> None:
+        """Say how many pages documents have, for some seconds."""
+        began = time.monotonic()
+        for number, path in enumerate(paths):
+            left = seconds - (time.monotonic() - began)
+            if left <= 0:
+                break
+            try:
+                with limit_time(left):
+                    pages = count_pages(path)
+            except MemoryError:
+                raise
+            except Exception:  # rendering it will say what is wrong
+                continue
+            self.answer("counted", number=number, pages=pages)
+        self.answer("done")
+
+    def render(
+        self, path: str, wanted: list[int] | None, stored: dict[str, list[int]], pixels: int, seconds: float
+    ) -> None:
+        """Send the pages of a document, or what is wrong with it; `seconds` are for each page."""
         try:
-            with open_pages(path) as pages:
-                send(answers, (number, len(pages)))
-        except Exception:  # rendering it will say what is wrong
-            continue
-    send(answers, ("done",))
+            with limit_time(seconds):
+                pages = self.open(path)
+        except UnreadableDocumentError as problem:
+            self.answer("document problem", reason=printable(problem))
+        else:
+            pages.pixels = pixels
+            identity = pages.identity
+            self.answer("opened", pages=len(pages), **vars(identity))
+            for number in pages_to_render(len(pages), identity.digest, wanted, stored):
+                self.answer("started", page=number)
+                self.send_page(pages, number, seconds)
+        self.answer("done")
+
+    def send_page(self, pages: Pages, number: int, seconds: float) -> None:
+        """Send one page, or what is wrong with it."""
+        try:
+            with limit_time(seconds):
+                image = pages.image(number)
+                small = thumbnail(image)
+        except UnreadableDocumentError as problem:
+            self.answer("page problem", page=number, reason=printable(problem))
+        else:
+            self.answer("picture", image.tobytes(), small, page=number, width=image.width, height=image.height)
+
+    def open(self, path: str) -> Pages:
+        """The document's pages, from memory if it is the last one and was not changed."""
+        version = file_version(path)
+        if self.pages is None or version != self.version:
+            if self.pages is not None:
+                self.pages.close()
+                self.pages = None  # its memory is free before the next is read
+            self.pages = load_pages(path)
+            self.version = version
+        return self.pages
 
 
-def render(answers: Any, path: str, wanted: list[int] | None, pixels: int) -> None:
-    """Send the pages of a document, or what is wrong with it."""
+def file_version(path: str) -> object:
+    """Differs after every change of the file."""
     try:
-        with open_pages(path, pixels) as pages:
-            send(answers, ("open", len(pages), pages.identity))
-            for number in range(len(pages)) if wanted is None else wanted:
-                if number >= len(pages):
-                    continue
-                send(answers, ("start", number))
-                try:
-                    image = pages.image(number)
-                    send(answers, ("page", number, image.size, image.tobytes(), thumbnail(image)))
-                except UnreadableDocumentError as problem:
-                    send(answers, ("bad page", number, str(problem)))
-    except UnreadableDocumentError as problem:
-        send(answers, ("bad document", str(problem)))
-    except BrokenPipeError:
-        raise
-    except Exception as error:
-        # An unforeseen failure of a reading library is that document's problem alone.
-        send(answers, ("bad document", f"cannot be read ({type(error).__name__}: {error})".splitlines()[0]))
-    send(answers, ("done",))
+        found = os.stat(path)
+    except OSError:
+        return None
+    return path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def printable(problem: Exception) -> str:
+    """A reason that the parent takes."""
+    return "".join(c if c.isprintable() else "?" for c in str(problem))[:MAX_REASON]
 
 
 def thumbnail(image: Image.Image) -> bytes:

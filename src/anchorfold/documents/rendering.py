@@ -6,59 +6,92 @@ encoder works; a bounded queue between them keeps memory flat however long the l
 
 from __future__ import annotations
 
-import os
-import pickle
 import queue
-import select
-import struct
-import subprocess
-import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from PIL import Image
 
 from anchorfold.documents.content import CHANGED, FileIdentity
 from anchorfold.documents.files import Document
+from anchorfold.documents.messages import DocumentProblem, Opened, PageProblem, Picture, Started, pages_to_render
 from anchorfold.documents.pages import RENDER_PIXELS
+from anchorfold.documents.render_process import PAGE_SECONDS, RendererFailedError, RenderProcess
 
 AHEAD = 8  # pages rendered and waiting, about 6 MB each
-PAGE_SECONDS = 120.0
 COUNT_SECONDS = 3.0  # for knowing how much is left; what is not counted by then is guessed
-MAX_CRASHES = 3  # of one document
+LOST_SECONDS = 600.0  # on pages of one document that cannot be rendered: five that hang, or a thousand that crash
 
 
 @dataclass(frozen=True)
 class Request:
-    """A document to render: all of its pages, or those numbered (from 0) in `pages`."""
+    """A document to render, without the pages (from 0) that are stored of the version with that digest."""
 
     document: Document
-    pages: Sequence[int] | None = None
+    stored: Mapping[str, Collection[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class RenderedPage:
-    """Page `number` (from 0) of `total`; `image` is None and `problem` says why if it could not be rendered.
+class PagesCounted:
+    """How many pages a document has, known before it is rendered."""
 
-    `number` is None if the problem is the whole document's, and in the last event of a document, which has neither
-    image nor problem. `thumbnail` is a small JPEG. `identity` is that of the bytes which the pages of this document
-    were rendered from, the same in all of its events; None if the file could not be opened.
+    document: Document
+    pages: int
+
+
+@dataclass(frozen=True)
+class PageRendered:
+    """Page `number` (from 0) of `total`, and a small JPEG of it; `identity` is of the bytes that it was made from."""
+
+    document: Document
+    identity: FileIdentity
+    number: int
+    total: int
+    image: Image.Image
+    thumbnail: bytes
+
+
+@dataclass(frozen=True)
+class PageFailed:
+    """Page `number` (from 0) of `total` cannot be rendered; `problem` says why."""
+
+    document: Document
+    identity: FileIdentity
+    number: int
+    total: int
+    problem: str
+
+
+@dataclass(frozen=True)
+class DocumentFinished:
+    """No more pages of a document will come; `problem` says why if not all did.
+
+    `identity` is of the bytes that all of its pages were made from; None if the file could not be opened.
     """
 
     document: Document
-    number: int | None
-    total: int
-    image: Image.Image | None = None
-    thumbnail: bytes = b""
+    identity: FileIdentity | None
     problem: str | None = None
-    identity: FileIdentity | None = None
+
+
+Event = PagesCounted | PageRendered | PageFailed | DocumentFinished
 
 
 class Renderer:
-    """Renders documents in order, ahead of whoever iterates. Use as a context manager."""
+    """Renders documents in order, ahead of whoever iterates. Use as a context manager.
+
+    Args:
+        requests: what to render; asked for in another thread.
+        pixels: of a page, at most.
+        ahead: pages that may wait.
+        census: documents whose pages are counted first, as far as that is quick.
+        memory: bytes that the renderer's process may use; a share of the machine's if None.
+        seconds: for a page.
+    """
 
     def __init__(
         self,
@@ -66,12 +99,13 @@ class Renderer:
         pixels: int = RENDER_PIXELS,
         ahead: int = AHEAD,
         census: Sequence[Document] = (),
+        memory: int | None = None,
+        seconds: float = PAGE_SECONDS,
     ) -> None:
         self.requests, self.pixels, self.census = requests, pixels, census
-        self.counts: dict[Document, int] = {}  # pages of the documents of the census, as far as they were counted
-        self._out: queue.Queue[RenderedPage | BaseException | None] = queue.Queue(ahead)
+        self.process = RenderProcess(memory, seconds)
+        self._out: queue.Queue[Event | BaseException | None] = queue.Queue(ahead)
         self._stopped = threading.Event()
-        self._child: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._run, name="anchorfold-render", daemon=True)
 
     def __enter__(self) -> Renderer:
@@ -80,12 +114,12 @@ class Renderer:
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
-        # The child may be deep in a page: end it; the thread notices, and clears up what is its own.
-        if (child := self._child) is not None:
-            child.kill()
-        self._thread.join()
+        # The process may be deep in a page: end it; the thread notices, and clears up what is its own.
+        while self._thread.is_alive():
+            self.process.kill()
+            self._thread.join(0.1)
 
-    def __iter__(self) -> Iterator[RenderedPage]:
+    def __iter__(self) -> Iterator[Event]:
         while (event := self._out.get()) is not None:
             if isinstance(event, BaseException):
                 raise event
@@ -93,135 +127,128 @@ class Renderer:
 
     def _run(self) -> None:
         try:
-            if self.census:
-                self._count()
+            self._count()
             for request in self.requests:
-                identity = None
                 for event in self._render(request):
-                    identity = event.identity
                     self._put(event)
-                self._put(RenderedPage(request.document, None, 0, identity=identity))
-                if self._stopped.is_set():
-                    break
             self._put(None)
+        except _StoppedError:
+            pass
         except BaseException as error:
-            self._put(error)
+            with suppress(_StoppedError):
+                self._put(error)
         finally:
-            self._kill()
+            self.process.close()
 
-    def _put(self, event: RenderedPage | BaseException | None) -> None:
+    def _put(self, event: Event | BaseException | None) -> None:
         while not self._stopped.is_set():
             try:
                 return self._out.put(event, timeout=0.2)
             except queue.Full:
                 continue
+        raise _StoppedError
 
     def _count(self) -> None:
-        try:
-            for number, pages in self._ask(("count", [str(d.path) for d in self.census], COUNT_SECONDS)):
-                self.counts[self.census[number]] = pages
-        except (EOFError, TimeoutError, BrokenPipeError, ValueError) as error:
-            self._died(error)
+        if self.census:
+            with suppress(RendererFailedError):  # rendering will say what is wrong
+                for counted in self.process.count([str(d.path) for d in self.census], COUNT_SECONDS):
+                    self._put(PagesCounted(self.census[counted.number], counted.pages))
 
-    def _render(self, request: Request) -> Iterator[RenderedPage]:
-        document, wanted, total = request.document, request.pages, 0
-        identity: FileIdentity | None = None
-        for _ in range(MAX_CRASHES):
-            at: int | None = None
+    def _render(self, request: Request) -> Iterator[Event]:
+        """Every page once, whatever becomes of the process on the way, and the end of the document.
+
+        A page that ends the process is tried by a new one, unless this was new: what came before may have done it.
+        Then the page is lost, and the next one's turn comes. A document whose lost pages take too long is given up,
+        with the pages after that.
+        """
+        state = _Progress(request)
+        lost_seconds = 0.0
+        while True:
             try:
-                for message in self._ask(("render", str(document.path), wanted, self.pixels)):
-                    kind, value = message[0], message[1:]
-                    if kind == "open":
-                        if identity is not None and identity.digest != value[1].digest:
-                            # The renderer crashed, and meanwhile the file was replaced: the rest is another version.
-                            self._kill()
-                            yield RenderedPage(document, None, total, problem=CHANGED, identity=identity)
-                            return
-                        total, identity = value[0], identity or value[1]
-                        wanted = list(range(total)) if wanted is None else [p for p in wanted if p < total]
-                    elif kind == "start":
-                        at = value[0]
-                    elif kind == "page":
-                        number, size, pixels, thumbnail = value
-                        image = Image.frombytes("RGB", size, pixels)
-                        yield RenderedPage(document, number, total, image, thumbnail, identity=identity)
-                    elif kind == "bad page":
-                        yield RenderedPage(document, value[0], total, problem=value[1], identity=identity)
-                    elif kind == "bad document":
-                        yield RenderedPage(document, None, 0, problem=value[0], identity=identity)
+                yield from self._attempt(state)
                 return
-            except (EOFError, TimeoutError, BrokenPipeError, ValueError) as error:
+            except RendererFailedError as failure:
                 if self._stopped.is_set():
                     return
-                problem = self._died(error)
-                yield RenderedPage(document, at, total, problem=problem, identity=identity)
-                if at is None or wanted is None:
+                lost_seconds += time.monotonic() - state.began
+                if not failure.used or (failure.timed_out and not state.between_pages):
+                    if state.page is None:
+                        yield state.finished(str(failure))
+                        return
+                    yield state.failed(state.page, str(failure))
+                    state.finish_page()
+                if state.wanted is not None and not state.wanted:
+                    yield state.finished()
                     return
-                wanted = [p for p in wanted if p > at]
-        if wanted:
-            problem = f"given up after {MAX_CRASHES} crashes of the renderer"
-            yield RenderedPage(document, None, total, problem=problem, identity=identity)
+                if lost_seconds > LOST_SECONDS:
+                    minutes = lost_seconds / 60
+                    yield state.finished(f"given up: pages that cannot be rendered took {minutes:.0f} minutes")
+                    return
 
-    def _died(self, error: Exception) -> str:
-        child = self._child
-        self._kill()
-        if isinstance(error, TimeoutError):
-            return f"took longer than {PAGE_SECONDS:.0f} seconds to render"
-        code = child.wait() if child is not None else 0
-        return f"crashed the renderer ({f'signal {-code}' if code < 0 else f'exit {code}'})"
-
-    def _ask(self, request: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-        if self._child is None or self._child.poll() is not None:
-            self._child = subprocess.Popen(
-                [sys.executable, "-m", "anchorfold.documents.render_child"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-                bufsize=0,  # what a buffer had swallowed, select would wait for in vain
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )  # fmt: skip
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        send(self._child.stdin, request)
-        while True:
-            message = receive(self._child.stdout, PAGE_SECONDS)
-            if message == ("done",):
-                return
-            yield message
-
-    def _kill(self) -> None:
-        if self._child is not None:
-            self._child.kill()
-            self._child.wait()
-            for stream in (self._child.stdin, self._child.stdout):
-                if stream is not None:
-                    with suppress(OSError):
-                        stream.close()
-            self._child = None
+    def _attempt(self, state: _Progress) -> Iterator[Event]:
+        """The events of the pages that are still wanted, and the end, unless the process fails."""
+        state.page, state.between_pages, state.began = None, False, time.monotonic()
+        wanted = None if state.wanted is None else list(state.wanted)
+        problem: str | None = None
+        for answer in self.process.render(str(state.document.path), wanted, self.pixels, state.request.stored):
+            match answer:
+                case DocumentProblem():
+                    problem = answer.reason
+                case Opened():
+                    if not state.open(answer):
+                        # It was replaced while a new process started: the rest is of another version.
+                        problem = CHANGED
+                        break
+                case Started():
+                    state.page, state.between_pages = answer.page, False
+                case Picture():
+                    yield state.rendered(answer)
+                    state.finish_page()
+                case PageProblem():
+                    yield state.failed(answer.page, answer.reason)
+                    state.finish_page()
+        yield state.finished(problem)
 
 
-def send(stream: Any, message: object) -> None:
-    """Write one message: its length, then its bytes."""
-    data = pickle.dumps(message, protocol=5)
-    left = memoryview(struct.pack("<Q", len(data)) + data)
-    while left:
-        left = left[stream.write(left) :]
-    stream.flush()
+@dataclass
+class _Progress:
+    """How far a document is: which pages are still wanted (None: not known yet), which is rendered since when."""
+
+    request: Request
+    wanted: deque[int] | None = None
+    total: int = 0
+    identity: FileIdentity | None = None
+    page: int | None = None
+    between_pages: bool = False
+    began: float = 0.0
+
+    @property
+    def document(self) -> Document:
+        return self.request.document
+
+    def open(self, opened: Opened) -> bool:
+        """Whether this is the version that was opened before, if any was."""
+        if self.identity is None:
+            self.total, self.identity = opened.pages, opened.identity
+            self.wanted = deque(pages_to_render(self.total, self.identity.digest, None, self.request.stored))
+        return self.identity.digest == opened.identity.digest
+
+    def finish_page(self) -> None:
+        assert self.wanted is not None
+        self.wanted.popleft()
+        self.page, self.between_pages, self.began = None, True, time.monotonic()
+
+    def rendered(self, picture: Picture) -> PageRendered:
+        assert self.identity is not None
+        return PageRendered(self.document, self.identity, picture.page, self.total, picture.image, picture.thumbnail)
+
+    def failed(self, page: int, problem: str) -> PageFailed:
+        assert self.identity is not None
+        return PageFailed(self.document, self.identity, page, self.total, problem)
+
+    def finished(self, problem: str | None = None) -> DocumentFinished:
+        return DocumentFinished(self.document, self.identity, problem)
 
 
-def receive(stream: Any, seconds: float | None = None) -> Any:
-    """Read one message; EOFError if the other side is gone, TimeoutError if it is silent for so long."""
-    (length,) = struct.unpack("<Q", _exactly(stream, 8, seconds))
-    return pickle.loads(_exactly(stream, length, seconds))
-
-
-def _exactly(stream: Any, length: int, seconds: float | None) -> bytearray:
-    data = bytearray(length)
-    view, have = memoryview(data), 0
-    while have < length:
-        # Before every read: the other side may fall silent in the middle of a message.
-        if seconds is not None and not select.select([stream], [], [], seconds)[0]:
-            raise TimeoutError
-        more = stream.readinto(view[have:])
-        if not more:
-            raise EOFError
-        have += more
-    return data
+class _StoppedError(Exception):
+    """Nobody wants more events."""

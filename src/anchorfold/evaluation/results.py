@@ -10,7 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from anchorfold import __version__, paper
+from anchorfold import __version__
+from anchorfold.evaluation import paper
 from anchorfold.evaluation.corpus import Corpus
 from anchorfold.evaluation.measure import Measured, compare, interval
 from anchorfold.evaluation.methods import FULL, Method

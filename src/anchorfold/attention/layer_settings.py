@@ -1,0 +1,100 @@
+"""Layer windows and depths: the paper's, a calibrated file's, or a careful guess."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+DEFAULT_MODEL = "nano"  # it ships with this package
+CALIBRATION_FILE = "anchorfold.json"
+
+
+class UncalibratedWarning(UserWarning):
+    """Nobody has calibrated this backbone: its window is a guess."""
+
+
+@dataclass(frozen=True)
+class LayerSettings:
+    """What a backbone's compressors need to know. Windows are zero-based and inclusive.
+
+    `window` and `steps` are AnchorFold's, `sap_window` is SAP's, `layers` the depth they were found for; `universal`
+    is how many learned tokens the model appends to a page for AGC, if it was trained so.
+    """
+
+    window: tuple[int, int]
+    sap_window: tuple[int, int]
+    layers: int
+    steps: int = 6
+    source: str = "paper"
+    universal: int = 0
+
+    def __post_init__(self) -> None:
+        for name, (first, last) in (("window", self.window), ("sap_window", self.sap_window)):
+            if not 0 <= first <= last < self.layers:
+                raise ValueError(f"{name} {first}-{last} does not lie within {self.layers} layers.")
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> LayerSettings:
+        """From what `dataclasses.asdict` and JSON made of one."""
+        return cls(**{**data, "window": tuple(data["window"]), "sap_window": tuple(data["sap_window"])})
+
+
+# Appendices A.3 and A.4 of the paper.
+PAPER: dict[str, LayerSettings] = {
+    "colpali": LayerSettings(window=(11, 14), sap_window=(11, 14), layers=18),
+    "colqwen2.5": LayerSettings(window=(25, 32), sap_window=(26, 33), layers=36),
+    "nemotron": LayerSettings(window=(14, 19), sap_window=(18, 23), layers=28),
+}
+
+
+def guess(layers: int) -> LayerSettings:
+    """The window at 70 to 90 % of the depth, where the paper's calibrated windows tend to lie."""
+    first = min(math.floor(0.7 * layers), layers - 1)
+    last = min(first + math.ceil(0.2 * layers), layers) - 1
+    return LayerSettings((first, last), (first, last), layers, source="guess")
+
+
+def settings_for(family: str, layers: int, folder: Path | None = None) -> LayerSettings:
+    """A calibration file beside the checkpoint first, then the paper's settings, then a guess with a warning."""
+    if folder is not None and (folder / CALIBRATION_FILE).is_file():
+        return read_settings(folder / CALIBRATION_FILE, layers)
+    known = PAPER.get(family)
+    if known is not None and known.layers == layers:
+        return known
+    found = guess(layers)
+    warnings.warn(
+        f"nobody has calibrated this {family} backbone of {layers} layers: AnchorFold takes the window "
+        f"{found.window[0]}-{found.window[1]} (70-90 % of depth). Run `anchorfold calibrate` to find its own.",
+        UncalibratedWarning,
+        stacklevel=4,  # the caller of anchorfold.load
+    )
+    return found
+
+
+def read_settings(path: Path, layers: int) -> LayerSettings:
+    """LayerSettings from a calibration file, checked against the model's depth."""
+    try:
+        data = json.loads(path.read_text())
+        found = LayerSettings(
+            window=tuple(data["window"]),
+            sap_window=tuple(data["sap_window"]),
+            layers=int(data["layers"]),
+            steps=int(data["steps"]),
+            source=str(path),
+            universal=int(data.get("universal", 0)),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a calibration file ({error}): run `anchorfold calibrate` again.") from error
+    if found.layers != layers:
+        raise ValueError(f"{path} was made for {found.layers} layers, this model has {layers}: calibrate again.")
+    return found
+
+
+def write_settings(path: Path, settings: LayerSettings) -> None:
+    """Write a calibration file."""
+    data = {k: v for k, v in asdict(settings).items() if k != "source"}
+    path.write_text(json.dumps(data, indent=2) + "\n")

@@ -1,0 +1,73 @@
+"""The embedded backbone as a retriever."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from anchorfold.attention.layer_settings import LayerSettings, settings_for
+from anchorfold.backbones.base import PageBatch, Retriever
+from anchorfold.backbones.nano.model import NanoModel
+from anchorfold.backbones.nano.processor import NanoImageProcessor
+from anchorfold.backbones.nano.query import WordIndex, encode_query, query_words
+from anchorfold.backbones.nano.query_side import FAMILY
+from anchorfold.page import PatchGrid
+
+
+class Nano(Retriever):
+    """Reads page pixels; a query is the vectors of its words, longer the rarer they are."""
+
+    family = FAMILY
+    page_pixels = 900_000  # 1,600 patches of 16 x 32, and a little to shrink from
+
+    def __init__(
+        self, model: NanoModel, processor: NanoImageProcessor, words: WordIndex, settings: LayerSettings, name: str
+    ) -> None:
+        super().__init__(model, settings, name)
+        self.processor, self.words = processor, words
+
+    @classmethod
+    def load(cls, folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> Nano:
+        """From a checkpoint folder; the embedded one is `query_side.WEIGHTS`."""
+        model = NanoModel.from_pretrained(folder, dtype=dtype).to(device)
+        words = WordIndex.load(folder)
+        settings = settings_for(cls.family, len(model.layers), folder)
+        return cls(model, NanoImageProcessor.from_pretrained(folder), words, settings, name)
+
+    @cached_property
+    def attention_layers(self) -> list[nn.Module]:
+        """All of its layers' attention."""
+        return [layer.self_attn for layer in self.model.layers]
+
+    @property
+    def projection(self) -> Any:
+        """The affine map to 128 dimensions."""
+        return self.model.projection
+
+    def prepare_pages(self, images: Sequence[Image.Image]) -> PageBatch:
+        """Pixels and grids; registers come before the patches and are no visual tokens."""
+        inputs = self.processor.preprocess(images)
+        registers, counts = self.model.config.registers, inputs["patch_grid"].prod(1)
+        place = torch.arange(registers + int(counts.max()))
+        valid = place < registers + counts[:, None]
+        visual = valid & (place >= registers)
+        grids: list[PatchGrid | None] = [PatchGrid.single(r, c) for r, c in inputs["patch_grid"].tolist()]
+        moved = {k: v.to(self.device) for k, v in inputs.items()}
+        moved["pixel_values"] = moved["pixel_values"].to(self.model.dtype)
+        return PageBatch(moved, visual.to(self.device), valid.to(self.device), grids)
+
+    def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
+        """One vector a word."""
+        words = query_words(text)
+        return words, list(range(len(words)))
+
+    def query_vectors(self, texts: list[str]) -> list[Tensor]:
+        """One vector a distinct word, in order, scaled by the word's rarity (0 to 1): looked up, not encoded."""
+        tables = self.model.words.weight, self.model.spelling.weight, self.model.word_weights
+        return [encode_query(text, self.words, *tables) for text in texts]

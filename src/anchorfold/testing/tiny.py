@@ -1,0 +1,212 @@
+"""Tiny random checkpoints of the true architectures: to try the library, and to test it, without any download.
+
+    python -m anchorfold.testing.tiny colpali ./tiny-colpali
+
+They load through `anchorfold.load` like the real ones, take milliseconds, and know nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+WORDS = [
+    "question",
+    "query",
+    "describe",
+    "the",
+    "image",
+    "net",
+    "revenue",
+    "by",
+    "region",
+    "user",
+    "page",
+    "table",
+    "report",
+    "a",
+    "b",
+    "c",
+    "d",
+    "e",
+    "1",
+    "2",
+    "3",
+]
+TEXT = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 6, "num_attention_heads": 4}
+VISION = {
+    "hidden_size": 24,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "patch_size": 14,
+}
+
+
+def make_tokenizer(special: list[str], **roles: str) -> Any:
+    """A word tokenizer that knows a few words and the architecture's special tokens."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {token: i for i, token in enumerate(dict.fromkeys(["<unk>", *special, *WORDS]))}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", **roles)
+    tokenizer.add_special_tokens({"additional_special_tokens": [s for s in special if s not in roles.values()]})
+    return tokenizer
+
+
+def make_colpali(folder: Path) -> None:
+    """PaliGemma with a projection: one key-value head, 16 visual tokens."""
+    from transformers import ColPaliConfig, ColPaliForRetrieval, ColPaliProcessor
+    from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+
+    tokenizer = make_tokenizer(
+        ["<pad>", "<bos>", "<eos>", "<image>"], pad_token="<pad>", bos_token="<bos>", eos_token="<eos>"
+    )
+    tokenizer.image_token, tokenizer.image_token_id = "<image>", tokenizer.convert_tokens_to_ids("<image>")
+    images = SiglipImageProcessorPil(size={"height": 56, "width": 56})
+    images.image_seq_length = 16
+    processor = ColPaliProcessor(images, tokenizer)
+    config = ColPaliConfig(
+        vlm_config={
+            "model_type": "paligemma",
+            "text_config": {
+                "model_type": "gemma", **TEXT, "num_key_value_heads": 1, "head_dim": 8, "vocab_size": len(tokenizer),
+                "pad_token_id": tokenizer.pad_token_id,
+            },
+            "vision_config": {"model_type": "siglip_vision_model", **VISION, "image_size": 56, "projection_dim": 32},
+            "image_token_id": processor.image_token_id,
+            "projection_dim": 32,
+        },
+        embedding_dim=16,
+    )  # fmt: skip
+    _save(ColPaliForRetrieval(config), folder, processor)
+
+
+def _qwen_parts() -> tuple[Any, Any]:
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]
+    tokenizer = make_tokenizer([*special, "<|video_pad|>"], pad_token="<|endoftext|>", eos_token="<|im_end|>")
+    images = Qwen2VLImageProcessorPil(
+        patch_size=14, merge_size=2, temporal_patch_size=2, size={"shortest_edge": 4 * 784, "longest_edge": 64 * 784}
+    )
+    return tokenizer, images
+
+
+def _qwen_config(tokenizer: Any, vision: dict[str, Any]) -> dict[str, Any]:
+    token = tokenizer.convert_tokens_to_ids
+    return {
+        "text_config": {
+            **TEXT, "num_key_value_heads": 2, "vocab_size": len(tokenizer), "max_position_embeddings": 4096,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]},
+        },
+        "vision_config": vision,
+        "image_token_id": token("<|image_pad|>"),
+        "video_token_id": token("<|video_pad|>"),
+        "vision_start_token_id": token("<|vision_start|>"),
+        "vision_end_token_id": token("<|vision_end|>"),
+    }  # fmt: skip
+
+
+def make_colqwen2(folder: Path) -> None:
+    """Qwen2-VL with a projection: grouped keys, dynamic grids, causal."""
+    from transformers import ColQwen2Config, ColQwen2ForRetrieval, ColQwen2Processor
+
+    tokenizer, images = _qwen_parts()
+    vision = {"depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "mlp_ratio": 2, "patch_size": 14}
+    config = ColQwen2Config(vlm_config={"model_type": "qwen2_vl", **_qwen_config(tokenizer, vision)}, embedding_dim=16)
+    _save(ColQwen2ForRetrieval(config), folder, ColQwen2Processor(images, tokenizer))
+
+
+def make_colqwen25(folder: Path) -> None:
+    """Qwen2.5-VL with a projection: grouped keys, dynamic grids, bidirectional by its config."""
+    from transformers import Qwen2_5_VLConfig
+
+    from anchorfold.backbones.colqwen25 import ColQwen25Model
+
+    tokenizer, images = _qwen_parts()
+    vision = {
+        "depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 32, "patch_size": 14,
+        "window_size": 56, "fullatt_block_indexes": [1],
+    }  # fmt: skip
+    config = Qwen2_5_VLConfig(**_qwen_config(tokenizer, vision))
+    config.text_config.is_causal = False
+    config.embedding_dim = 16
+    _save(ColQwen25Model(config), folder, tokenizer, images)
+
+
+def make_colmodernvbert(folder: Path) -> None:
+    """ModernBERT with a vision tower: tiles and a thumbnail of 4 tokens each, bidirectional."""
+    from transformers import ColModernVBertConfig, ColModernVBertForRetrieval, ColModernVBertProcessor
+    from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+
+    marks = [f"<row_{i}_col_{j}>" for i in range(1, 7) for j in range(1, 7)]
+    special = [
+        "<|padding|>",
+        "<|begin_of_text|>",
+        "<fake_token_around_image>",
+        "<image>",
+        "<end_of_utterance>",
+        "<global-img>",
+    ]
+    tokenizer = make_tokenizer(
+        [*special, *marks, "[CLS]", "[SEP]"], pad_token="<|padding|>", bos_token="<|begin_of_text|>"
+    )
+    images = Idefics3ImageProcessorPil(size={"longest_edge": 112}, max_image_size={"longest_edge": 56})
+    processor = ColModernVBertProcessor(images, tokenizer, image_seq_len=4)
+    text = {
+        "model_type": "modernbert", **TEXT, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": 0, "eos_token_id": 0, "cls_token_id": 0, "sep_token_id": 0, "local_attention": 8,
+    }  # fmt: skip
+    config = ColModernVBertConfig(
+        vlm_config={
+            "model_type": "modernvbert",
+            "text_config": text,
+            "vision_config": {"model_type": "siglip_vision_model", **VISION, "image_size": 56},
+            "image_token_id": processor.image_token_id,
+            "pixel_shuffle_factor": 2,
+        },
+        embedding_dim=16,
+    )
+    _save(ColModernVBertForRetrieval(config), folder, processor)
+
+
+def _save(model: Any, folder: Path, *parts: Any) -> None:
+    for part in (model, *parts):
+        part.save_pretrained(folder)
+
+
+MAKERS: dict[str, Callable[[Path], None]] = {
+    "colpali": make_colpali,
+    "colqwen2": make_colqwen2,
+    "colqwen2.5": make_colqwen25,
+    "colmodernvbert": make_colmodernvbert,
+}
+
+
+def make(kind: str, folder: str | Path, seed: int = 0) -> Path:
+    """Write a tiny checkpoint of one kind to a folder; the same seed gives the same weights."""
+    folder = Path(folder)
+    torch.manual_seed(seed)
+    MAKERS[kind](folder)
+    return folder
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=sorted(MAKERS))
+    parser.add_argument("folder", type=Path)
+    arguments = parser.parse_args()
+    make(arguments.kind, arguments.folder)
+    print(f"wrote a tiny random {arguments.kind} checkpoint to {arguments.folder}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+import json
+
+import pytest
+
+from anchorfold.attention.layer_settings import (
+    PAPER,
+    LayerSettings,
+    UncalibratedWarning,
+    guess,
+    settings_for,
+    write_settings,
+)
+
+
+def test_the_papers_windows():
+    assert PAPER["colpali"].window == (11, 14)
+    assert PAPER["colqwen2.5"].window == (25, 32)
+    assert PAPER["nemotron"].window == (14, 19)
+    assert [PAPER[k].sap_window for k in ("colpali", "colqwen2.5", "nemotron")] == [(11, 14), (26, 33), (18, 23)]
+    assert {s.steps for s in PAPER.values()} == {6}
+    assert settings_for("colpali", 18) is PAPER["colpali"]
+
+
+def test_a_guess_lies_at_70_to_90_percent_and_warns():
+    assert guess(36).window == (25, 32)
+    assert guess(1).window == (0, 0)
+    with pytest.warns(UncalibratedWarning, match="anchorfold calibrate"):
+        assert settings_for("colpali", 10).window == (7, 8)
+
+
+def test_a_calibration_file_wins(tmp_path):
+    write_settings(tmp_path / "anchorfold.json", LayerSettings((2, 3), (1, 2), 18, steps=4, universal=9))
+    found = settings_for("colpali", 18, tmp_path)
+    assert (found.window, found.sap_window, found.steps, found.universal) == ((2, 3), (1, 2), 4, 9)
+
+
+def test_bad_calibration_files(tmp_path):
+    path = tmp_path / "anchorfold.json"
+    path.write_text("{}")
+    with pytest.raises(ValueError, match="not a calibration file"):
+        settings_for("colpali", 18, tmp_path)
+    path.write_text(json.dumps({"window": [2, 3], "sap_window": [1, 2], "layers": 12, "steps": 6}))
+    with pytest.raises(ValueError, match="made for 12 layers"):
+        settings_for("colpali", 18, tmp_path)
+    path.write_text(json.dumps({"window": [2, 30], "sap_window": [1, 2], "layers": 12, "steps": 6}))
+    with pytest.raises(ValueError, match="does not lie within"):
+        settings_for("colpali", 12, tmp_path)

@@ -1,0 +1,95 @@
+"""The architecture, with random weights: padding, taps, save and load."""
+
+import pytest
+import torch
+from PIL import Image
+
+import anchorfold
+from anchorfold.attention.layer_settings import LayerSettings, write_settings
+from anchorfold.backbones.nano.config import NanoConfig
+from anchorfold.backbones.nano.model import NanoModel
+from anchorfold.backbones.nano.processor import NanoImageProcessor
+from anchorfold.backbones.nano.query import VOCABULARY_FILE, rarity
+from anchorfold.backbones.nano.retriever import Nano
+
+WORDS = ["the", "revenue", "employees", "staff", "region"]
+SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48, "stem_channels": 16, "run_channels": 8}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("nano")
+    torch.manual_seed(0)
+    NanoModel(NanoConfig(**SMALL, vocab_size=len(WORDS), max_patches=60)).save_pretrained(folder)
+    NanoImageProcessor(max_patches=60).save_pretrained(folder)
+    (folder / VOCABULARY_FILE).write_text("\n".join(WORDS))
+    write_settings(folder / "anchorfold.json", LayerSettings((3, 4), (2, 3), 6))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return anchorfold.load(folder, device="cpu")
+
+
+def test_loads_as_a_backbone(model):
+    assert isinstance(model, Nano)
+    assert model.settings.window == (3, 4)
+    assert len(model.attention_layers) == 6
+    assert not model.is_causal
+
+
+def test_pages(model, images):
+    pages = model.encode_pages(images, anchorfold.AnchorFold(ratio=0.2), batch_size=4)
+    for page in pages:
+        assert len(page) == anchorfold.budget.vector_budget(page.full, ratio=0.2)
+        assert page.vectors.shape[1] == 128
+        assert len(page.grid) == page.full
+
+
+def test_batches_do_not_change_vectors(model, images):
+    alone = model.encode_pages(images, batch_size=1)
+    together = model.encode_pages(images, batch_size=len(images))
+    for a, b in zip(alone, together, strict=True):
+        torch.testing.assert_close(a.vectors, b.vectors, atol=1e-5, rtol=0)
+
+
+def test_registers_are_no_visual_tokens(model, images):
+    batch = model.prepare_pages(images)
+    assert not batch.visual[:, : model.model.config.registers].any()
+    assert batch.attention_mask[:, : model.model.config.registers].all()
+
+
+def test_every_compressor_runs(model, images):
+    for name in set(anchorfold.compressor_names()) - {"agc"}:  # wants a model that was trained for it
+        compressor = anchorfold.compressor(name, **({} if name == "none" else {"ratio": 0.3}))
+        if name == "docpruner":
+            compressor.calibrate_on(model, images)
+        assert all(len(p) for p in model.encode_pages(images, compressor))
+
+
+def test_queries_weigh_words_by_rarity(model):
+    model.model.word_weights.data[:] = torch.tensor([0.1, 0.8, 0.7, 0.7, 0.6])
+    (vectors,) = model.encode_queries(["The REVENUE, the unheard-of"])
+    torch.testing.assert_close(vectors.norm(dim=1), torch.tensor([0.1, 0.8, 0.9, 0.9]))
+
+
+def test_a_query_without_words(model):
+    (vectors,) = model.encode_queries(["?!"])
+    assert vectors.shape == (0, 128)
+
+
+def test_unknown_words_go_by_spelling(model):
+    near, far = model.encode_queries(["regions zebra"])[0]
+    region = model.encode_queries(["xregion"])[0][0]
+    assert region @ near > region @ far
+
+
+def test_rarity():
+    assert rarity(0, 1000) == rarity(1, 1000) == pytest.approx(1)
+    assert 0 < rarity(1000, 1000) < rarity(10, 1000) < 1
+
+
+def test_a_very_small_and_a_blank_page(model):
+    pages = model.encode_pages([Image.new("L", (1, 1)), Image.new("RGB", (300, 300), "white")])
+    assert [torch.isfinite(p.vectors).all().item() for p in pages] == [True, True]

@@ -1,0 +1,236 @@
+"""A smoke run of the curriculum, from a PDF to a model that loads: losses must fall."""
+
+import math
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import anchorfold
+from anchorfold.attention.layer_settings import CALIBRATION_FILE, guess, write_settings
+from anchorfold.backbones.nano.config import NanoConfig
+from training.nano import (
+    checkpoint,
+    corpus,
+    crops,
+    evaluate,
+    examples,
+    export,
+    labels,
+    losses,
+    matching,
+    pictures,
+    reading,
+    synth,
+    tables,
+    vocabulary,
+)
+
+TEXT = ["Annual report of the northern region", "Net revenue grew by 12.5 percent", "Employees 4821 offices 37"] * 4
+
+
+def write_pdf(path, lines):
+    """A one-page PDF with a text layer, by hand."""
+    body = "BT /F1 14 Tf 18 TL 40 720 Td " + " ".join(f"({line}) Tj T*" for line in lines) + " ET"
+    parts = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 420 760] /Contents 4 0 R "
+        "/Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >> >>",
+        f"<< /Length {len(body)} >>\nstream\n{body}\nendstream",
+    ]
+    out, offsets = "%PDF-1.4\n", []
+    for i, part in enumerate(parts, 1):
+        offsets.append(len(out))
+        out += f"{i} 0 obj\n{part}\nendobj\n"
+    table = len(out)
+    out += f"xref\n0 {len(parts) + 1}\n0000000000 65535 f \n" + "".join(f"{o:010} 00000 n \n" for o in offsets)
+    path.write_text(out + f"trailer << /Size {len(parts) + 1} /Root 1 0 R >>\nstartxref\n{table}\n%%EOF\n")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    pages = folder / "pages" / "train"
+    pages.mkdir(parents=True)
+    for i in range(3):
+        pdf = folder / f"package{i}-1.pdf"
+        write_pdf(pdf, TEXT)
+        assert corpus.render_document((pdf, pages)) == 1
+        assert corpus.render_document((pdf, pages)) == 0  # done already
+    vocabulary.sys.argv = ["vocabulary", str(folder)]
+    vocabulary.main()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _own_font(monkeypatch):
+    monkeypatch.setattr(synth, "latin_fonts", lambda folder, held_out=False: ("",))
+
+
+def test_pages_carry_their_words(data):
+    image, symbols, boxes = corpus.load_page(next((data / "pages" / "train").glob("*.npz")))
+    words = labels.group_words(symbols, boxes)
+    assert words.texts[:6] == ["annual", "report", "of", "the", "northern", "region"]
+    left, top, right, bottom = words.boxes[0].astype(int)
+    ink = np.asarray(image)[top:bottom, left:right]
+    assert ink.min() < 80
+    assert (words.boxes[:, 2] <= image.width).all()
+
+
+def test_pieces_of_a_page_keep_their_labels(data):
+    """Wherever the window falls, on the page or beyond it, letters lie on ink."""
+    page = next((data / "pages" / "train").glob("*.npz"))
+    for seed, size in enumerate([(128, 256), (1400, 1100), (64, 1400)]):
+        piece = crops.real_piece(page, random.Random(seed), *size)
+        assert piece.pixels.shape == size
+        words = labels.group_words(piece.symbols, piece.boxes)
+        for left, top, right, bottom in words.boxes.round().astype(int).clip(0):
+            part = piece.pixels[top:bottom, left:right]
+            assert not part.size or min(part.shape) < 6 or np.ptp(part) > 60
+
+
+def test_ligatures_are_split():
+    boxes = np.array([[0, 0, 5, 9], [5, 0, 13, 9], [5, 0, 13, 9], [13, 0, 18, 9]], np.float32)
+    assert corpus.split_ligatures(boxes)[:, [0, 2]].tolist() == [[0, 5], [5, 9], [9, 13], [13, 18]]
+    assert labels.group_words("afit", corpus.split_ligatures(boxes)).texts == ["afit"]
+
+
+def test_patches_name_the_word_that_covers_them():
+    words = labels.Words(["wide", "next"], np.array([[0, 2, 60, 16], [70, 2, 96, 16]], np.float32))
+    pairs, shares = labels.patch_words(words, rows=2, columns=3)
+    owner = {p: w for (p, w), s in zip(pairs.tolist(), shares.tolist(), strict=True) if s > 0.5}
+    assert owner[0] == owner[1] == 0
+    assert owner[2] == 1
+    totals = np.zeros(6)
+    np.add.at(totals, pairs[:, 0], shares)
+    assert set(np.round(totals[np.unique(pairs[:, 0])], 5)) == {1.0}
+
+
+def test_character_maps():
+    boxes = np.array([[0, 0, 8, 16], [8, 0, 16, 16], [16, 0, 200, 300]], np.float32)
+    found = labels.character_map("ab?", boxes, 32, 32)
+    assert (found[0, :2] == labels.INDEX["a"]).all()
+    assert (found[1, 2:4] == labels.INDEX["b"]).all()
+    assert (found[3, 4:] == labels.IGNORE).all()  # too tall to be read at this scale
+    assert (found[2:, :4] == labels.BLANK).all()
+
+
+def test_invented_pages_are_reproducible_and_skew_follows():
+    crops = [synth.make_crop(random.Random(3), ("",), ["revenue", "region"], 128, 256) for _ in range(2)]
+    assert np.array_equal(np.asarray(crops[0][0]), np.asarray(crops[1][0]))
+    image, symbols, boxes = crops[0]
+    assert len(symbols) == len(boxes) > 0
+    turned, moved = synth.skew(image, boxes, random.Random(1))
+    assert turned.size == image.size
+    assert np.abs(moved - boxes).max() < 16
+
+
+def test_text_is_set_in_its_order():
+    image, symbols, boxes = synth.set_text(random.Random(2), ("",), ["net", "revenue", "grew"], 128, 512)
+    assert symbols.replace(",", "") == "netrevenuegrew"
+    assert len(symbols) == len(boxes)
+    ink = np.asarray(image) < 128
+    assert ink.any()
+    columns = np.flatnonzero(ink.any(0))
+    assert boxes[:, 0].min() - 2 <= columns[0] <= columns[-1] <= boxes[:, 2].max() + 2
+
+
+def test_anchors_are_wanted_for_what_they_add():
+    vectors = torch.eye(4)[[0, 0, 1, 2, 3]]  # two patches print the first word; the last one prints none
+    values = torch.tensor([0.9, 0.4, 0.1])
+    taken, added = losses.anchors_wanted(vectors, torch.eye(4)[:3], values, 5)
+    assert taken.tolist() == [0, 2, 3]
+    assert added.tolist() == pytest.approx([0.9, 0.4, 0.1])
+    assert losses.anchors_wanted(vectors, torch.eye(4)[:3], values, 1)[0].tolist() == [0]
+    # The second mention shows the word better by a hair: the first is still taken.
+    hair = torch.nn.functional.normalize(vectors + torch.tensor([[0, 0, 0, 0.1]] + [[0.0] * 4] * 4), dim=1)
+    assert losses.anchors_wanted(hair, torch.eye(4)[:3], values, 5)[0].tolist()[0] == 0
+
+
+def test_attention_is_asked_for_the_patches_that_were_taken():
+    taken, added = torch.tensor([4, 1]), torch.tensor([0.9, 0.4])
+    gathered, spread = torch.tensor([0.1, 1.5, 0.1, 0.1, 3.2]), torch.ones(5)
+    assert losses.centrality_loss(gathered, taken, added) < losses.centrality_loss(spread, taken, added)
+    assert losses.selection_loss(gathered, taken, [1, 2]) < losses.selection_loss(spread, taken, [1, 2])
+    wrong = gathered.flip(0)
+    assert losses.selection_loss(wrong, taken, [1, 2]) > losses.selection_loss(spread, taken, [1, 2])
+    assert losses.selection_loss(spread, taken[:0], [2]) == 0
+
+
+def test_repeats_are_asked_to_look_at_their_anchor():
+    vectors = torch.eye(3)[[0, 0, 1, 0, 2]]  # patches 1 and 3 repeat patch 0; the last one is blank
+    printed, taken, added = torch.arange(4), torch.tensor([0, 2]), torch.tensor([0.9, 0.4])
+    even, pointing = torch.full((2, 5, 5), 0.2), torch.full((2, 5, 5), 0.2)
+    pointing[0, 1], pointing[0, 3] = torch.eye(5)[0], torch.eye(5)[0]  # one head of the two
+    assert losses.repeat_loss(even, vectors, printed, taken, added).item() == pytest.approx(-math.log(0.2))
+    assert losses.repeat_loss(pointing, vectors, printed, taken, added).item() == pytest.approx(-math.log(0.6))
+    assert losses.repeat_loss(even, torch.eye(5), printed, taken, added) == 0  # nothing repeats
+    assert losses.repeat_loss(even, vectors, printed, taken[:0], added[:0]) == 0  # a page of single letters
+
+
+def test_rare_large_and_repeated_words_are_asked_for():
+    boxes = np.array([[0, 0, 32, 16], [32, 0, 64, 16], [64, 0, 96, 32], [0, 32, 9, 48]], np.float32)
+    none = torch.zeros(0)
+    example = examples.Example(none, none, ["the", "revenue", "revenue", "x"], none, none,
+                               torch.from_numpy(examples.word_sizes(boxes)), none, True)  # fmt: skip
+    assert examples.word_values(example, {"the": 0.1, "revenue": 0.8}) == pytest.approx({"the": 0.1, "revenue": 6.4})
+
+
+def test_reading_is_broken_down_by_what_and_how_large():
+    reads = [
+        evaluate.Read(0, "house", 1.0, 10.0, True),
+        evaluate.Read(1, "house", 0.6, 13.0, False),
+        evaluate.Read(2, "1984", 1.0, 13.0, True),
+        evaluate.Read(3, "qzx", 1.0, 30.0, False),
+    ]
+    assert evaluate.breakdown(reads, {"house"}) == {
+        "all": (0.5, 4), "one word": (pytest.approx(2 / 3), 3), "known words": (0.5, 2), "numbers": (1.0, 1),
+        "other strings": (0.0, 1), "under 12 px": (1.0, 1), "12 to 16 px": (0.5, 2), "24 px and more": (0.0, 1),
+    }  # fmt: skip
+
+
+def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
+    """Stage 1 and stage 2 for a few steps each, then a checkpoint that loads."""
+    curve = reading.train(data, data, steps=24, batch=2, rate=3e-3, seed=1, every=6, real=0.3)
+    assert curve[-1]["loss"] < 0.8 * curve[0]["loss"]
+    assert reading.train(data, data, steps=24, batch=2, rate=3e-3, seed=1, every=6) == curve  # resumed: nothing to do
+
+    config = NanoConfig()
+    words = [w for w, _ in zip(vocabulary.load_vocabulary(data)[0] * 99999, range(12), strict=False)]
+    words += [f"word{i}" for i in range(config.vocab_size - len(words))]
+    torch.manual_seed(0)
+    state = tables.Tables(config).state_dict()
+    checkpoint.save(data / "tables.pt", model=state, weights=torch.full((len(words),), 0.8), words="\n".join(words))
+    small = matching.Stage(128, 256, 2, 0.3, 1e-3, frozen_stem=False, page_loss=0.3, retention=0.5, centrality=0.1,
+                           blank_kept=0.5)  # fmt: skip
+    monkeypatch.setitem(matching.STAGES, "words", small)
+    monkeypatch.setattr(matching, "EXTRA_WORDS", 200)
+    curve = matching.train(data, data, "words", steps=30, seed=1, every=10)
+    assert curve[-1]["loss"] < curve[0]["loss"]
+
+    export.export(data, "words", tmp_path / "nano")
+    model = anchorfold.load(tmp_path / "nano")
+    page, *_ = (data / "pages" / "train").glob("*.npz")
+    (encoded,) = model.encode_pages([corpus.load_page(page)[0]], anchorfold.AnchorFold(ratio=0.1))
+    assert torch.isfinite(anchorfold.maxsim(model.encode_queries(["net revenue"]), [encoded])).all()
+
+    write_settings(tmp_path / "nano" / CALIBRATION_FILE, guess(config.num_hidden_layers))
+    monkeypatch.setitem(matching.STAGES, "agc", replace(small, real=1.0, universal=4, frozen_stem=True))
+    curve = matching.train(data, data, "agc", steps=12, seed=1, every=4, start=tmp_path / "nano")
+    assert curve[-1]["lost"] < curve[0]["lost"]
+    export.export(data, "agc", tmp_path / "agc", tmp_path / "nano")
+    trained = anchorfold.load(tmp_path / "agc")
+    assert trained.settings.universal == 4
+    (guided,) = trained.encode_pages([corpus.load_page(page)[0]], anchorfold.AGC(cap=9))
+    assert len(guided) == 9
+
+    found = evaluate.read_page(model, *corpus.load_page(page), random.Random(1))
+    assert found
+    assert all(0 < r.share <= 1 and r.height > 0 for r in found)
+    pictures.draw_curves(data, ["reading", "words"], tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 5_000
+    tinted = np.asarray(pictures.colour_page(corpus.load_page(page)[0], found, 48, 24)).astype(int)
+    assert (abs(tinted[..., 0] - tinted[..., 2]) > 20).any()  # grey paper, coloured patches

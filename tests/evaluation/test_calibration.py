@@ -1,0 +1,79 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from anchorfold import AnchorFold
+from anchorfold.evaluation.calibration import calibrate, choose_depth, choose_window, score_retention
+
+ORACLE = json.loads((Path(__file__).parent.parent / "oracle" / "calibration.json").read_text())
+
+
+@pytest.mark.parametrize("case", ORACLE["windows"], ids=lambda c: str(len(c["profile"])))
+def test_windows_match_the_oracle(case):
+    assert list(choose_window(case["profile"])) == case["window"]
+
+
+def test_depth_matches_the_oracle():
+    assert choose_depth({int(k): v for k, v in ORACLE["depth"]["sr"].items()}) == ORACLE["depth"]["chosen"]
+
+
+def test_score_retention_matches_the_oracle():
+    case = ORACLE["score_retention"]
+    arrays = [torch.tensor(case[k], dtype=torch.float64) for k in ("query", "full", "small")]
+    expected = next(v for k, v in case.items() if not isinstance(v, list))
+    assert score_retention(*arrays) == pytest.approx(expected, abs=1e-9)
+
+
+def test_window_rules():
+    assert choose_window([1, 2, 3, 4, 5]) == (4, 4)  # nothing trails: the last layers
+    assert choose_window([5, 5, 5, 1, 1]) == (2, 2)
+    assert choose_window([5, 9, 1, 1, 1, 1], rho=0.5) == (3, 5)  # ties with the median do not trail
+    assert choose_window([7.0]) == (0, 0)
+
+
+def test_the_window_never_starts_before_the_first_layer():
+    assert choose_window([9, 1, 1, 1, 0.5], rho=0.9)[0] == 0
+
+
+def test_depth_prefers_the_smallest_within_one_standard_error():
+    noise = torch.randn(200, generator=torch.Generator().manual_seed(0))
+    values = {2: 90 + noise, 4: 95 + noise, 6: 95.001 + noise + 0.2 * noise.flip(0)}
+    assert choose_depth(values) == 4
+    assert choose_depth({6: [95.0, 96.0], 2: [95.0, 96.0]}) == 2
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="one finite value"):
+        choose_window([])
+    with pytest.raises(ValueError, match="rho"):
+        choose_window([1.0], rho=0)
+    with pytest.raises(ValueError, match="same calibration pairs"):
+        choose_depth({2: [1.0], 3: [1.0, 2.0]})
+    with pytest.raises(ValueError, match="not defined"):
+        score_retention(torch.zeros(1, 2), torch.ones(1, 2), torch.ones(1, 2))
+
+
+class TestCalibrate:
+    def test_finds_settings_for_a_backbone(self, models, images):
+        model = models["colqwen2.5"]
+        found = calibrate(model, [("net revenue", i) for i in images], depths=(2, 6))
+        assert found.settings.layers == 6
+        assert found.settings.steps in (2, 6)
+        assert found.settings.window == found.windows[found.settings.steps]
+        assert [len(found.profiles[k]) for k in (2, 6)] == [6, 6]
+        assert len(found.values[6]) == len(images)
+
+    def test_values_are_those_of_the_deployed_operator(self, models, images):
+        model = models["colqwen2.5"]
+        found = calibrate(model, [("net revenue", images[0])], depths=(6,))
+        first, last = found.windows[6]
+        (page,) = model.encode_pages(images[:1], AnchorFold(0.2, window=(first, last), steps=6))
+        (full,) = model.encode_pages(images[:1])
+        (query,) = model.encode_queries(["net revenue"])
+        assert found.values[6][0] == pytest.approx(score_retention(query, full, page), abs=1e-3)
+
+    def test_needs_pairs(self, models):
+        with pytest.raises(ValueError, match="query-page pairs"):
+            calibrate(models["colpali"], [])

@@ -1,0 +1,74 @@
+import os
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from anchorfold import AnchorFold, Index, PatchGrid
+from anchorfold.demo.corpus import handbook
+from anchorfold.errors import AnchorFoldError
+from anchorfold.explain.originals import find_image
+from anchorfold.explain.pictures import draw, explain, light
+from tests.number_reader import NumberReader, write_pdf
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("explained")
+    handbook().output(str(folder / "handbook.pdf"))
+    made = Index.create(folder / "my.index", compressor=AnchorFold(ratio=0.1))
+    made.add(folder / "handbook.pdf")
+    return made
+
+
+def test_the_words_light_up_where_they_stand(index):
+    found = explain(index, "pension insurance", "handbook.pdf", 6)
+    assert found.evidence.words == ("pension", "insurance")
+    assert found.is_original
+    assert 50 < found.retention <= 105
+    rows = found.grid.tiles[0].rows
+    where = found.evidence.whole.view(rows, -1).sum(1)
+    assert where[: rows // 3].sum() > 0.8 * where.sum()  # the page's text is in its upper third
+
+
+def test_one_picture_with_all_words_and_each(index):
+    found = explain(index, "pension insurance employer wages", "handbook.pdf", 6, compare_full=False)
+    picture = draw(found)
+    assert found.retention is None
+    assert picture.width > 700
+    coloured = np.asarray(picture.convert("HSV"))[..., 1] > 60
+    assert coloured.mean() > 0.001
+
+
+def test_values_above_nothing_are_painted_and_others_not():
+    page = Image.new("RGB", (80, 40), "white")
+    lit = np.asarray(light(page, torch.tensor([1.0, 0.0]), PatchGrid.single(1, 2), 1.0, 80))
+    assert (lit[:, 45:] == 255).all()
+    assert (lit[:, :35, 1] < 160).all()
+
+
+def test_a_document_that_is_gone_or_has_changed(tmp_path):
+    path = write_pdf(tmp_path / "a.pdf", [5])
+    index = Index.create(tmp_path / "a.index", NumberReader())
+    index.add(path)
+    _, about = index.page("a.pdf", 1)
+    assert find_image(about, 40_000)[1]
+    write_pdf(path, [6, 7])
+    image, original = find_image(about, 40_000)
+    assert not original
+    assert image.size[0] > 10
+    os.unlink(path)
+    with pytest.raises(AnchorFoldError, match="keeps no pictures"):
+        find_image({**about, "thumbnail": b""}, 40_000)
+
+
+def test_the_case_study_draws_methods_and_ratios(index, tmp_path):
+    from anchorfold.evaluation.figures.case_study import draw_case_study
+
+    _, about = index.page("handbook.pdf", 6)
+    image, _ = find_image(about, index.model.page_pixels)
+    draw_case_study(index.model, image, "pension fund", ["anchorfold", "sap"], tmp_path / "case.png")
+    drawn = Image.open(tmp_path / "case.png")
+    assert drawn.width > 900
+    assert drawn.height > 900

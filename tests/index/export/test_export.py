@@ -1,0 +1,127 @@
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from anchorfold import AnchorFold, Index
+from anchorfold.errors import AnchorFoldError
+from anchorfold.index.export import to_qdrant
+from anchorfold.index.store.table import PageTable
+from anchorfold.page import EncodedPage
+from tests.number_reader import DIM, NumberReader, write_pdf
+
+qdrant_client = pytest.importorskip("qdrant_client")
+
+
+@pytest.fixture
+def index(tmp_path):
+    write_pdf(tmp_path / "docs/a.pdf", [1, 2, 3])
+    write_pdf(tmp_path / "docs/b.pdf", list(range(20, 60)))
+    made = Index.create(tmp_path / "my.index", NumberReader(), AnchorFold(ratio=0.3))
+    made.add(tmp_path / "docs")
+    return made
+
+
+def test_npz_loads_in_five_lines_of_numpy(index, tmp_path):
+    assert index.export("npz", tmp_path / "my.npz") == 43
+    data = np.load(tmp_path / "my.npz")
+    assert data["vectors"].dtype == np.float16
+    assert data["vectors"].shape == (index.info().vectors, DIM)
+    for i in (0, 7, 42):
+        vectors = data["vectors"][data["offsets"][i] : data["offsets"][i + 1]]
+        stored = index.page(str(data["document"][i]), int(data["page"][i]))[0].vectors.numpy()
+        assert np.array_equal(vectors.astype(np.float32), stored)
+
+
+def test_parquet_has_groups_as_well(index, tmp_path):
+    assert index.export("parquet", tmp_path / "my.parquet") == 43
+    row = pq.read_table(tmp_path / "my.parquet").slice(5, 1).to_pylist()[0]
+    stored, _ = index.page(row["document"], row["page"])
+    assert np.array_equal(np.array(row["vectors"], np.float32), stored.vectors.numpy())
+    assert row["groups"] == stored.groups.tolist()
+    assert row["full"] == 24
+
+
+@pytest.mark.parametrize("to", ["npz", "parquet"])
+def test_a_file_that_cannot_be_written_leaves_nothing(index, tmp_path, to):
+    with pytest.raises(AnchorFoldError, match="cannot be written"):
+        index.export(to, tmp_path / "nowhere" / "x")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_an_unknown_target(index):
+    with pytest.raises(AnchorFoldError, match="npz, parquet, qdrant"):
+        index.export("floppy", "a:")
+
+
+class TestQdrant:
+    def ranking(self, client, query):
+        found = client.query_points("pages", query=query.tolist(), limit=10).points
+        return [(p.payload["document"], p.payload["page"]) for p in found], [p.score for p in found]
+
+    def test_its_own_maxsim_ranks_as_we_do(self, index):
+        client = qdrant_client.QdrantClient(":memory:")
+        assert index.export("qdrant", client, collection="pages") == 43
+        for number in (2, 33, 59):
+            (query,) = index.model.encode_queries([f"page {number}"])
+            hits = index.search(f"page {number}", top=10)
+            pages, scores = self.ranking(client, query)
+            assert pages == [(h.document, h.page) for h in hits]
+            assert scores == pytest.approx([h.score for h in hits], rel=2e-3)
+
+    def test_it_resumes_and_follows_the_index(self, index, tmp_path, monkeypatch):
+        client = qdrant_client.QdrantClient(":memory:")
+        real, calls = client.upsert, []
+
+        def breaks(*arguments, **options):
+            calls.append(1)
+            if len(calls) == 2:
+                raise ConnectionError("connection reset")
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(client, "upsert", breaks)
+        with pytest.raises(AnchorFoldError, match="run the command again"):
+            index.export("qdrant", client, collection="pages")
+        assert client.count("pages").count == to_qdrant.BATCH
+        assert index.export("qdrant", client, collection="pages") == 43 - to_qdrant.BATCH
+        assert index.export("qdrant", client, collection="pages") == 0
+        write_pdf(tmp_path / "docs/a.pdf", [7])
+        index.add(tmp_path / "docs")
+        assert index.export("qdrant", client, collection="pages") == 1
+        assert client.count("pages").count == 41
+
+    def test_points_of_others_are_left_alone(self, index):
+        client = qdrant_client.QdrantClient(":memory:")
+        index.export("qdrant", client, collection="pages")
+        models = qdrant_client.models
+        client.upsert("pages", [models.PointStruct(id=5, vector=[[1.0] * DIM], payload={"theirs": 1})])
+        index.remove("a.pdf")
+        index.export("qdrant", client, collection="pages")
+        assert client.count("pages").count == 41
+
+    def test_another_kind_of_collection_is_refused(self, index):
+        client = qdrant_client.QdrantClient(":memory:")
+        models = qdrant_client.models
+        client.create_collection("pages", models.VectorParams(size=8, distance=models.Distance.DOT))
+        with pytest.raises(AnchorFoldError, match="choose another name"):
+            index.export("qdrant", client, collection="pages")
+
+    def test_a_page_beyond_its_limit_is_explained(self, index, monkeypatch):
+        monkeypatch.setattr(to_qdrant, "MAX_VALUES", 100)
+        with pytest.raises(AnchorFoldError, match="smaller ratio"):
+            index.export("qdrant", qdrant_client.QdrantClient(":memory:"), collection="pages")
+
+    def test_a_local_folder(self, index, tmp_path):
+        assert index.export("qdrant", str(tmp_path / "q"), collection="pages") == 43
+        client = qdrant_client.QdrantClient(path=str(tmp_path / "q"))
+        assert client.count("pages").count == 43
+
+
+def test_pages_without_vectors_are_not_exported(index, tmp_path):
+    table = PageTable.open(index.path)
+    from tests.index.store.test_schema import row
+
+    table.append([row(9, encoded=None, problem="damaged")])
+    assert index.export("npz", tmp_path / "my.npz") == 43
+    assert isinstance(index.page("a.pdf", 1)[0], EncodedPage)
+    assert torch.isfinite(index.page("a.pdf", 1)[0].vectors).all()
