@@ -2,6 +2,7 @@
 
 from anchorfold.documents.content import FileIdentity
 from anchorfold.documents.files import Document, find_documents
+from anchorfold.documents.kinds import Pages
 from anchorfold.documents.rendering import DocumentFinished, PageFailed, PageRendered, PagesCounted, Renderer, Request
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "FileIdentity",
     "PageFailed",
     "PageRendered",
+    "Pages",
     "PagesCounted",
     "Renderer",
     "Request",

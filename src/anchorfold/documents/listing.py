@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from anchorfold.documents.files import KINDS, Document, find_documents, source_of
+from anchorfold.documents.files import Document, find_documents, source_of
+from anchorfold.documents.kinds import endings
 from anchorfold.errors import AnchorFoldError
 
 
@@ -25,7 +26,7 @@ class Listing:
         if self.skipped:
             raise AnchorFoldError("; ".join(f"{n}: {why}" for n, why in self.skipped[:5]) + ": nothing to index.")
         names = ", ".join(self.roots)
-        raise AnchorFoldError(f"{names} holds no document: give PDFs or images ({', '.join(sorted(KINDS))}).")
+        raise AnchorFoldError(f"{names} holds no document: give PDFs or images ({', '.join(endings())}).")
 
 
 def list_documents(paths: str | Path | Sequence[str | Path], exclude: Path | None = None) -> Listing:
