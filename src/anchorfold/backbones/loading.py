@@ -11,10 +11,12 @@ import torch
 from anchorfold.attention.layer_settings import DEFAULT_MODEL, settings_for
 from anchorfold.backbones.base import Retriever, submodule
 from anchorfold.backbones.colqwen25 import MAX_VISUAL_TOKENS, ColQwen25, ColQwen25Model, add_adapter
+from anchorfold.backbones.device import choose_device
 from anchorfold.backbones.nano.config import NanoConfig
 from anchorfold.backbones.nano.query_side import WEIGHTS
 from anchorfold.backbones.nano.retriever import Nano
 from anchorfold.backbones.nemotron import NemotronColEmbed
+from anchorfold.backbones.pickled import require_safetensors
 from anchorfold.backbones.retrieval_heads import ColModernVBert, ColPali, ColQwen2, RetrievalHead
 
 _HEADS: dict[str, tuple[type[RetrievalHead], str, str]] = {
@@ -33,6 +35,7 @@ def load(
     bidirectional: bool | None = None,
     merge_adapters: bool = True,
     revision: str | None = None,
+    allow_pickle: bool = False,
 ) -> Retriever:
     """A retriever from a model hub name, a local folder, or a sentence-transformers `MultiVectorEncoder`.
 
@@ -44,8 +47,9 @@ def load(
         bidirectional: True removes ColQwen2.5's causal mask, as the paper does; None keeps what the checkpoint says.
         merge_adapters: fold LoRA adapters into the weights (False keeps them apart).
         revision: of a hub model.
+        allow_pickle: open weights in pickle files (`pytorch_model.bin`) too, which may run code.
     """
-    device = torch.device(device or default_device())
+    device = choose_device(device)
     dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)
     if not isinstance(model, (str, Path)):
         from anchorfold.backbones.multivector import MultiVectorRetriever
@@ -57,7 +61,10 @@ def load(
     folder = Path(name) if Path(name).is_dir() else None
     config = read_config(name, folder, revision)
     kind = config.get("model_type", "")
-    options = {"revision": revision, "dtype": dtype}
+    options: dict[str, Any] = {"revision": revision, "dtype": dtype}
+    if not allow_pickle:
+        require_safetensors(name, revision)
+        options["use_safetensors"] = True
     if "peft_type" in config:
         return _with_adapters(name, folder, config, device, options, bidirectional, merge_adapters)
     if kind == NanoConfig.model_type and folder is not None:
@@ -68,14 +75,7 @@ def load(
         return _colqwen25(name, folder, device, options, bidirectional)
     if _is_nemotron(config):
         return _nemotron(name, folder, device, options, trust_remote_code)
-    return _multivector(name, device, dtype, revision, trust_remote_code)
-
-
-def default_device() -> str:
-    """CUDA, then Apple's MPS, then the CPU."""
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
+    return _multivector(name, device, options, trust_remote_code)
 
 
 def read_config(name: str, folder: Path | None, revision: str | None) -> dict[str, Any]:
@@ -156,6 +156,8 @@ def _with_adapters(
             f"{name} holds adapters for a {base_kind} model; only ColQwen2.5's are read. For ColPali, load the "
             "merged checkpoint vidore/colpali-v1.3-hf."
         )
+    if options.get("use_safetensors"):
+        require_safetensors(base)
     retriever = _colqwen25(base, base_folder, device, {**options, "revision": None}, bidirectional)
     if folder is None:
         from huggingface_hub import snapshot_download
@@ -179,7 +181,7 @@ def _nemotron(name: str, folder: Path | None, device: torch.device, options: dic
     return NemotronColEmbed(model, settings_for("nemotron", len(inner.layers), folder), name)
 
 
-def _multivector(name: str, device: torch.device, dtype: torch.dtype, revision: str | None, trust: bool) -> Retriever:
+def _multivector(name: str, device: torch.device, options: dict[str, Any], trust: bool) -> Retriever:
     try:
         from sentence_transformers import MultiVectorEncoder
     except ImportError:
@@ -188,8 +190,9 @@ def _multivector(name: str, device: torch.device, dtype: torch.dtype, revision: 
         ) from None
     from anchorfold.backbones.multivector import MultiVectorRetriever
 
+    weights = {key: value for key, value in options.items() if key != "revision"}
     encoder = MultiVectorEncoder(
-        name, device=str(device), revision=revision, trust_remote_code=trust, model_kwargs={"dtype": dtype}
+        name, device=str(device), revision=options["revision"], trust_remote_code=trust, model_kwargs=weights
     )
     return MultiVectorRetriever(encoder, name)
 
