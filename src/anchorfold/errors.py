@@ -21,3 +21,7 @@ class MismatchError(AnchorFoldError):
 
 class LockedError(AnchorFoldError):
     """Another process is writing to the index."""
+
+
+class CheckpointError(AnchorFoldError):
+    """A checkpoint whose weights or configuration do not fit the model that it says it is."""

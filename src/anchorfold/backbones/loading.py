@@ -13,6 +13,7 @@ from anchorfold.backbones.colqwen25 import MAX_VISUAL_TOKENS, ColQwen25, ColQwen
 from anchorfold.backbones.nano import Nano
 from anchorfold.backbones.nemotron import NemotronColEmbed
 from anchorfold.backbones.retrieval_heads import ColModernVBert, ColPali, ColQwen2, RetrievalHead
+from anchorfold.backbones.strict import load_strictly
 from anchorfold.nano.config import NanoConfig
 from anchorfold.nano.query_side import WEIGHTS
 from anchorfold.settings import DEFAULT_MODEL, settings_for
@@ -203,7 +204,7 @@ def _is_nemotron(config: dict[str, Any]) -> bool:
 
 def _pretrained(cls: Any, name: str, options: dict[str, Any], **more: Any) -> Any:
     try:
-        return cls.from_pretrained(name, **options, **more)
+        return load_strictly(cls, name, **options, **more)
     except OSError as error:
         raise FileNotFoundError(f"{name} cannot be loaded: {str(error).splitlines()[0]}") from error
 
