@@ -98,13 +98,15 @@ class Soak:
         violations, held, pages = check_table(index, world, actions.dtype)
         actions.violations += violations
         self.summary.pages_checked += pages
+        self.check_processes()
+        if violations:
+            return False
         actions.complete = True
         world.start_round(held)
         for reader in (actions.ready(actions.readers, i) for i in range(len(actions.readers))):
             actions.search(reader)
         actions.violations += check_folder(index, held)
-        self.check_processes()
-        return not violations
+        return True
 
     def check_processes(self) -> None:
         """No process is left over, and those that live long do not grow."""

@@ -33,7 +33,7 @@ class Actions:
         self.violations: list[Violation] = []
         self.counts: Counter[str] = Counter()
         self.spare = self.start()
-        self.writers, self.readers = [self.start() for _ in range(2)], [self.start()]
+        self.writers, self.readers = [self.start() for _ in range(2)], [self.start() for _ in range(2)]
 
     # Processes.
 

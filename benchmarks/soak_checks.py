@@ -93,24 +93,21 @@ def check_table(index: Path, world: World, dtype: str) -> tuple[list[Violation],
                 violations.append(Violation("page stored twice", f"page {page} of {source}"))
             rows[source][page] = batch.slice(i, 1)
     held: dict[str, Version] = {}
-    for name, version in world.files.items():
-        source = world.source(name)
-        pages = rows.pop(source, {})
+    for source, name in {world.source(n): n for n in world.files}.items():
         if name in world.readable():
-            details = list(compare(name, world.home / name, pages, version, dtype))
-            violations.extend(details)
-            held[source] = version
+            violations += compare(name, world.home / name, rows.pop(source, {}), world.files[name], dtype)
+            held[source] = world.files[name]
         else:
-            numbers = {p: stored_number(row) for p, row in pages.items()}
-            old = fitting(numbers, world.history(source))
-            if old is None:
-                kind = "folder" if world.is_locked(name) else "file"
-                violations.append(Violation(f"an unreadable {kind} lost what was stored of it", f"{name}: {numbers}, {world.history(source)}"))  # fmt: skip  # noqa: E501
-            elif old.numbers:
-                held[source] = old
-    violations += [
-        Violation("pages of a file that is gone", f"{source}: {sorted(pages)}") for source, pages in rows.items()
-    ]
+            rows.setdefault(source, {})
+    for source, pages in rows.items():  # of files that are gone or cannot be read
+        numbers = {p: stored_number(row) for p, row in pages.items()}
+        old = fitting(numbers, world.history(source))
+        if not world.must_stay(source):
+            violations.append(Violation("pages of a file that is gone", f"{source}: {numbers}"))
+        elif old is None:
+            violations.append(Violation("an unreadable file or folder lost what was stored of it", f"{source}: {numbers}, {world.history(source)}"))  # fmt: skip  # noqa: E501
+        elif old.readable:
+            held[source] = old
     return violations, held, sum(len(v.numbers) for v in held.values())
 
 

@@ -108,7 +108,7 @@ def all_hits(index: Index, query: int, exact: bool | None = None) -> list[list[A
 
 
 def read(index: str, queries: list[int], until: str, threads: int, seed: int) -> list[dict[str, Any]]:
-    """Search and read pages in some threads until a file appears; what was read, with the times of each call."""
+    """Search and read pages in some threads until a file appears; what was read."""
     opened = Index.open(index, MarkReader())  # type: ignore[arg-type]
     tell({"pages": 0})
     records: list[dict[str, Any]] = []
@@ -127,7 +127,7 @@ def read_on(index: Index, queries: list[int], until: Path, rng: random.Random, r
     hits: list[list[Any]] = []
     while not until.exists():
         call = rng.choice(["search", "search", "page", "page", "info"])
-        record: dict[str, Any] = {"call": call, "began": time.time()}
+        record: dict[str, Any] = {"call": call}
         try:
             if call == "search":
                 record["query"] = rng.choice(queries)
@@ -139,7 +139,6 @@ def read_on(index: Index, queries: list[int], until: Path, rng: random.Random, r
                 record["number"] = page_number(index, record["source"], record["page"])
         except BaseException as error:  # a panic of a library is none of Python's exceptions
             record |= failure(error)
-        record["ended"] = time.time()
         records.append(record)
         time.sleep(rng.uniform(0.0, 0.03))
 

@@ -87,9 +87,19 @@ class World:
     def is_locked(self, name: str) -> bool:
         return any(name.startswith(folder + "/") for folder in self.locked)
 
+    def must_stay(self, source: str) -> bool:
+        """Whether an index cannot know of a file that was here, or elsewhere before all were moved, if it is gone."""
+        name = os.path.relpath(source, self.folder).partition("/")[2]
+        return self.is_locked(name) or (name in self.files and name not in self.readable())
+
     def start_round(self, indexed: dict[str, Version]) -> None:
-        """Begin a new history with what the index holds now, by source."""
+        """Begin a new history with what the index holds now, by source, and what is on the disk if that differs."""
         self.histories = {source: History([version]) for source, version in indexed.items()}
+        now = {self.source(name): version for name, version in self.files.items()}
+        for source in [*now, *indexed]:
+            history = self.history(source)
+            if history.versions[-1] != now.get(source):
+                history.versions.append(now.get(source))
 
     def history(self, source: str) -> History:
         return self.histories.setdefault(source, History([None]))
