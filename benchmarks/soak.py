@@ -2,6 +2,7 @@
 
     python -m benchmarks.soak --minutes 10
     python -m benchmarks.soak --minutes 60 --seed 7 --folder /tmp/soak --json
+    python -m benchmarks.soak --rounds 3 --seed 1             # short enough for a test
 
 A round draws some actions (see `soak_actions.py`), then adds all documents once more, and compares every stored page
 with its file. The encoder is a stand-in that reads a number from the pixels of a page, so that the vectors of any
@@ -16,10 +17,10 @@ import argparse
 import json
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -46,8 +47,8 @@ class Summary:
     pages_checked: int = 0
     most_memory: float = 0.0  # megabytes of a worker
     most_descriptors: int = 0
-    actions: Counter[str] = field(default_factory=Counter)
-    violations: Counter[str] = field(default_factory=Counter)
+    actions: dict[str, int] = field(default_factory=dict)
+    violations: dict[str, int] = field(default_factory=dict)
 
 
 class Soak:
@@ -135,8 +136,9 @@ class Soak:
         self.reported.update(new)
         shown = False
         for violation in new:
-            self.summary.violations[violation.kind] += 1
-            if self.summary.violations[violation.kind] <= SHOWN:
+            count = self.summary.violations.get(violation.kind, 0) + 1
+            self.summary.violations[violation.kind] = count
+            if count <= SHOWN:
                 shown = True
                 self.say(
                     f"VIOLATION (seed {self.seed}, round {self.summary.rounds}): {violation.kind}\n  {violation.detail}"
@@ -161,9 +163,9 @@ def soak(
     rounds: int = 0,
     say: Callable[[str], None] = print,
 ) -> Summary:
-    """Rounds for so many minutes, and at least so many rounds, in an empty folder.
+    """Rounds for so many minutes, and at least so many rounds, in an empty folder; three are enough for a test.
 
-    `soak(folder, seed=1, rounds=3)` is short enough for a test.
+    Programs that this process starts later are held to the permissions of files, even if it is root's.
     """
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
@@ -176,29 +178,32 @@ def soak(
                 say(f"round {run.summary.rounds}: {run.summary.pages_checked} pages checked, {sum(run.summary.violations.values())} violations")  # fmt: skip  # noqa: E501
         finally:
             run.actions.end()
-    run.summary.actions, run.summary.seconds = run.actions.counts, time.monotonic() - began
+    run.summary.actions, run.summary.seconds = dict(run.actions.counts), time.monotonic() - began
     return run.summary
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--minutes", type=float, help="default: 10, or none if rounds are given")
+    parser.add_argument("--rounds", type=int, default=0, help="at least so many")
     parser.add_argument("--seed", type=int, default=None, help="default: a random one, which is shown")
     parser.add_argument("--folder", type=Path, help="scratch; a new folder is made in it")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     arguments = parser.parse_args()
+    minutes = (0.0 if arguments.rounds else 10.0) if arguments.minutes is None else arguments.minutes
     seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
     if arguments.folder is not None:
         arguments.folder.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"soak-{seed}-", dir=arguments.folder))
-    summary = soak(folder, seed, arguments.minutes, say=lambda text: print(text, file=sys.stderr, flush=True))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the disk is unmounted
+    summary = soak(folder, seed, minutes, arguments.rounds, lambda text: print(text, file=sys.stderr, flush=True))
     if arguments.json:
         print(json.dumps(asdict(summary), indent=2))
     else:
         print(f"seed {seed}: {summary.rounds} rounds in {summary.seconds / 60:.1f} minutes, {summary.pages_checked} pages compared with their files")  # fmt: skip  # noqa: E501
         print("did: " + ", ".join(f"{count} {name}" for name, count in sorted(summary.actions.items())))
         print(f"at most {summary.most_memory:.0f} MB and {summary.most_descriptors} open files a process; full disks {'tried' if summary.full_disks else 'left out: no file system could be mounted'}")  # fmt: skip  # noqa: E501
-        for kind, count in summary.violations.most_common():
+        for kind, count in sorted(summary.violations.items(), key=lambda item: -item[1]):
             print(f"VIOLATION x{count}: {kind}")
     if summary.violations:
         print(f"kept: {folder}", file=sys.stderr)
