@@ -11,21 +11,21 @@ import time
 import zlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
+from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.compressors import Compressor, compressor
 from anchorfold.page import EncodedPage, PageState, PatchGrid
-from anchorfold.settings import Settings
 
 METHOD, RATIO = "1d-pooling", 0.5
 SIDE, DIM, QUERY_TOKENS = 8, 64, 8  # patches a side, dimension of vectors, vectors of a query
 SQUARES, SQUARE_PIXELS = 6, 16  # squares a side: 24 bits of number, 12 bits of checksum
-SETTINGS = Settings(window=(1, 2), sap_window=(1, 2), layers=4)
+SETTINGS = LayerSettings(window=(1, 2), sap_window=(1, 2), layers=4)
 TOLERANCE = {"float32": 1e-5, "float16": 1e-3, "int8": 1e-2}  # of a stored unit vector's components
 
 
@@ -104,6 +104,7 @@ class MarkReader:
     name, family, fingerprint, dim = "mark-reader", "mark", "mark-reader-1", DIM
     page_pixels, default_batch = 40_000, 1
     settings = SETTINGS
+    load_options: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds

@@ -26,9 +26,9 @@ from typing import Any
 import torch
 from PIL import Image
 
-from anchorfold import ingest
+from anchorfold.compressors import compressor
 from anchorfold.errors import AnchorFoldError
-from anchorfold.index import Index
+from anchorfold.index import Index, ingest
 from benchmarks.soak_pages import METHOD, RATIO, MarkReader, read_number, same_vectors
 
 warnings.filterwarnings("ignore", "lancedb fork support")  # this process is forked before LanceDB does anything
@@ -85,7 +85,7 @@ def add(
     ingest.COMMIT_PAGES = commit
     model: Any = MarkReader(seconds)
     with few_descriptors(descriptors), stopped_by_signals(graceful) as stop:
-        opened = Index.create(index, model, RATIO, method=METHOD, dtype=dtype, exist_ok=True)
+        opened = Index.open_or_create(index, model, compressor(METHOD, ratio=RATIO), dtype=dtype)
         report = opened.add(
             paths, prune=prune, stop=stop, batch_size=batch, wait=wait, progress=lambda p: tell({"pages": p.pages})
         )
