@@ -47,7 +47,7 @@ class Signals(dict):
 
 class NumberReader:
     name, family, fingerprint, dim = "number-reader", "number", "number-reader-1", DIM
-    page_pixels, default_batch = 40_000, 1
+    page_pixels, default_batch, load_options = 40_000, 1, {}
     settings = LayerSettings(window=(1, 2), sap_window=(1, 2), layers=4)
 
     def __init__(self, seconds: float = 0.0):

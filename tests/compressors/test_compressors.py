@@ -88,7 +88,7 @@ class TestContract:
     def test_deterministic(self, name):
         compressor = anchorfold.compressor(name, ratio=0.2)
         if name == "docpruner":
-            compressor.calibrate([page().signals[FromLastText(3)]])
+            compressor.calibrate([page()], SETTINGS)
         first, second = (compressor.compress(page(), SETTINGS) for _ in range(2))
         assert torch.equal(first.vectors, second.vectors)
 
@@ -229,19 +229,20 @@ class TestAGC:
 
 
 class TestDocPruner:
-    def scores(self, count=64):
-        return [page(seed=i).signals[FromLastText(3)] for i in range(count)]
+    def pages(self, count=64):
+        return [page(seed=i) for i in range(count)]
 
     def test_calibration_meets_the_ratio_on_average(self):
         for ratio in (0.5, 0.2, 0.05):
-            pruner = DocPruner(ratio).calibrate(self.scores())
+            pruner = DocPruner(ratio).calibrate(self.pages(), SETTINGS)
             kept = [len(pruner.compress(page(seed=i), SETTINGS)) for i in range(64)]
             assert abs(sum(kept) / (64 * 40) - ratio) < 0.02
             assert len(set(kept)) > 1 or ratio == 1
 
     def test_threshold_is_the_quantile_of_z_scores(self):
-        pooled = torch.cat([(s - s.mean()) / s.std(correction=0) for s in self.scores()])
-        pruner = DocPruner(0.2).calibrate(self.scores())
+        scores = [state.signals[FromLastText(3)] for state in self.pages()]
+        pooled = torch.cat([(s - s.mean()) / s.std(correction=0) for s in scores])
+        pruner = DocPruner(0.2).calibrate(self.pages(), SETTINGS)
         assert pruner.threshold == pytest.approx(float(pooled.double().quantile(0.8)), abs=1e-6)
 
     def test_never_empty(self):
@@ -257,7 +258,7 @@ class TestDocPruner:
         with pytest.raises(ValueError, match="no threshold yet"):
             DocPruner(0.2).compress(page(), SETTINGS)
         with pytest.raises(ValueError, match="held-out pages"):
-            DocPruner(0.2).calibrate([])
+            DocPruner(0.2).calibrate([], SETTINGS)
         with pytest.raises(ValueError, match="needs a ratio"):
             DocPruner()
 

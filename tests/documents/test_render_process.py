@@ -51,7 +51,7 @@ def taken_over(folder: Path, monkeypatch, evil: str) -> None:
 def events_of(folder: Path) -> list[tuple[str, int | None, str | None]]:
     requests = [Request(d) for d in find_documents([folder], lambda *p: pytest.fail(str(p)))]
     with Renderer(requests, seconds=2.0) as renderer:
-        return [(e.document.path.name, e.number, e.problem) for e in renderer]
+        return [(e.document.path.name, getattr(e, "number", None), getattr(e, "problem", None)) for e in renderer]
 
 
 GARBLED = "crashed the renderer (garbled message)"

@@ -3,8 +3,8 @@ import statistics
 import pytest
 
 from anchorfold import compressor_names
-from anchorfold.evaluation import paper
 from anchorfold.attention.layer_settings import PAPER
+from anchorfold.evaluation import paper
 
 
 def test_every_table_reads():

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from anchorfold import Index, PatchGrid
+from anchorfold import AnchorFold, Index, PatchGrid
 from anchorfold.demo.corpus import handbook
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explain.originals import find_image
@@ -17,7 +17,7 @@ from tests.number_reader import NumberReader, write_pdf
 def index(tmp_path_factory):
     folder = tmp_path_factory.mktemp("explained")
     handbook().output(str(folder / "handbook.pdf"))
-    made = Index.create(folder / "my.index", ratio=0.1)
+    made = Index.create(folder / "my.index", compressor=AnchorFold(ratio=0.1))
     made.add(folder / "handbook.pdf")
     return made
 

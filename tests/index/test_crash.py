@@ -20,9 +20,9 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from tests.number_reader import NumberReader
 from anchorfold.index import ingest
-from anchorfold.index.index import Index
+from anchorfold import AnchorFold, Index
 ingest.COMMIT_PAGES = 3
-index = Index.create(Path(sys.argv[2]), NumberReader(0.004), ratio=0.5, exist_ok=True)
+index = Index.open_or_create(Path(sys.argv[2]), NumberReader(0.004), AnchorFold(ratio=0.5))
 print("ready", flush=True)
 report = index.add(Path(sys.argv[1]))
 print("done", report.pages, flush=True)

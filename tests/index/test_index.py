@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import anchorfold
-from anchorfold import Index
+from anchorfold import AGC, AnchorFold, DocPruner, FullIndex, Index
 from anchorfold.errors import AnchorFoldError, BrokenModelError, LockedError, MismatchError, NotAnIndexError
 from anchorfold.explain.originals import is_unchanged
+from anchorfold.index.options import choose_compressor
 from anchorfold.index.store.lock import writer_lock
 from anchorfold.index.store.table import PageTable
 from tests.number_reader import NumberReader, page_image, write_pdf
@@ -23,7 +24,7 @@ def reader():
 
 @pytest.fixture
 def index(tmp_path, reader):
-    return Index.create(tmp_path / "my.index", reader, ratio=0.5)
+    return Index.create(tmp_path / "my.index", reader, AnchorFold(ratio=0.5))
 
 
 @pytest.fixture
@@ -380,7 +381,7 @@ class TestSettings:
         assert info.vector_bytes == 72 * 16 * 2 < info.bytes
 
     def test_the_size_is_what_is_on_disk_and_smaller_means_bytes(self, tmp_path, reader, reports):
-        index = Index.create(tmp_path / "d.index", reader, ratio=0.5, dtype="int8")
+        index = Index.create(tmp_path / "d.index", reader, AnchorFold(ratio=0.5), dtype="int8")
         index.add("reports")
         index.search("page 1")
         info = index.info()
@@ -391,7 +392,7 @@ class TestSettings:
 
     @pytest.mark.parametrize(("dtype", "size"), [("float32", 64), ("int8", 20)])
     def test_dtypes(self, tmp_path, reader, reports, dtype, size):
-        index = Index.create(tmp_path / "d.index", reader, ratio=0.5, dtype=dtype)
+        index = Index.create(tmp_path / "d.index", reader, AnchorFold(ratio=0.5), dtype=dtype)
         index.add("reports")
         assert index.info().vector_bytes == 72 * size
         assert index.search("page 12", top=1)[0].page == 2
@@ -409,18 +410,30 @@ class TestSettings:
 
     def test_another_compressor_is_refused(self, index, reader):
         with pytest.raises(MismatchError, match="ratio"):
-            Index.create(index.path, reader, ratio=0.1, exist_ok=True)
-        assert Index.create(index.path, reader, ratio=0.5, exist_ok=True).settings == index.settings
+            Index.open_or_create(index.path, reader, AnchorFold(ratio=0.1))
+        assert Index.open_or_create(index.path, reader, AnchorFold(ratio=0.5)).settings == index.settings
         with pytest.raises(AnchorFoldError, match="already"):
-            Index.create(index.path, reader, ratio=0.5)
+            Index.create(index.path, reader, AnchorFold(ratio=0.5))
 
     def test_wrong_options(self, tmp_path, reader):
-        for options, words in (({"ratio": 2.0}, "ratio"), ({"method": "zip"}, "zip"), ({"dtype": "int4"}, "int4"),
-                               ({"ratio": 0.1, "cap": 3}, "not both"),
-                               ({"method": "docpruner"}, "calibrated"),
-                               ({"method": "agc"}, "universal tokens")):  # fmt: skip
+        for options, words in (({"ratio": 2.0}, "ratio"), ({"method": "zip"}, "zip"),
+                               ({"ratio": 0.1, "cap": 3}, "not both"), ({"method": "docpruner", "cap": 9}, "not a cap"),
+                               ({"method": "none", "ratio": 0.2}, "keeps all")):  # fmt: skip
+            with pytest.raises(AnchorFoldError, match=words):
+                choose_compressor(**options)
+        for options, words in (({"dtype": "int4"}, "int4"), ({"compressor": DocPruner(0.1)}, "calibrated"),
+                               ({"compressor": AGC(0.1)}, "universal tokens")):  # fmt: skip
             with pytest.raises(AnchorFoldError, match=words):
                 Index.create(tmp_path / "w.index", reader, **options)
+
+    def test_a_calibrated_docpruner_and_the_full_index_are_compressors_like_others(self, tmp_path, reader, reports):
+        for name, compressor in (("d", DocPruner(0.5, threshold=0.0)), ("n", FullIndex())):
+            index = Index.create(tmp_path / name, reader, compressor)
+            index.add("reports")
+            again = Index.open(tmp_path / name, reader)
+            assert again.settings.options == compressor.options
+            assert again.info().pages == 6
+            assert (again.info().vectors == again.info().full_vectors) == (name == "n")
 
     def test_a_folder_that_is_something_else(self, tmp_path, reader):
         (tmp_path / "x").mkdir()
@@ -432,7 +445,7 @@ class TestSettings:
 
     def test_a_creation_that_was_cut_short_can_be_repeated(self, tmp_path, reader):
         (tmp_path / "my.index" / "pages.lance" / "_transactions").mkdir(parents=True)
-        index = Index.create(tmp_path / "my.index", reader, exist_ok=True)
+        index = Index.open_or_create(tmp_path / "my.index", reader)
         assert index.info().pages == 0
 
     def test_waiting_for_another_writer_can_be_stopped(self, index, reports):
@@ -454,7 +467,7 @@ class TestSettings:
     def test_a_later_calibration_does_not_change_an_index(self, index, reader, reports):
         index.add("reports")
         others = [
-            Index.create(f"{method}.index", reader, method=method)
+            Index.create(f"{method}.index", reader, choose_compressor(method))
             for method in ("spread-fold", "focus-clustering", "sap")
         ]
         before = [i.compressor.signals(reader.settings) for i in (index, *others)]

@@ -6,12 +6,14 @@
     tap.pages[0][Propagated(layer=25, steps=6)]      # (N,)
 
 Inside the block, the model's attention function is wrapped: it runs as before, and for the layers that a
-signal names it also hands over its queries and keys, which are reduced to one vector a page at once.
+signal names it also hands over its queries and keys, which are reduced to one vector a page at once. The block holds
+the model's lock: other threads that listen to the same model wait, and what they run meanwhile is not heard.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,11 +23,19 @@ from transformers import AttentionInterface, AttentionMaskInterface, PretrainedC
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from anchorfold.attention.model_lock import model_lock, own_thread
 from anchorfold.attention.signals import LayerView, Signal
+from anchorfold.errors import BrokenModelError
 
 PREFIX = "anchorfold_"
-_HOOK = "_anchorfold_observe"
-_watchers: list[Callable[[nn.Module, Tensor], None]] = []
+_HOOK = "_anchorfold_observers"
+
+# Called with queries, keys, the mask and the attention function's other arguments.
+Observer = Callable[[Tensor, Tensor, Tensor | None, dict[str, Any]], None]
+
+
+class UnreadableAttentionError(BrokenModelError):
+    """What was asked of the model's attention cannot be read."""
 
 
 def _wrapped(base: str) -> str:
@@ -42,11 +52,8 @@ def _wrapped(base: str) -> str:
             attention_mask: Tensor | None = None,
             **kwargs: Any,
         ) -> Any:
-            observe = module.__dict__.get(_HOOK)
-            if observe is not None:
+            for observe in module.__dict__.get(_HOOK, ()):
                 observe(query, key, attention_mask, kwargs)
-            if _watchers:
-                _watchers[-1](module, query)
             return run(module, query, key, value, attention_mask, **kwargs)
 
         AttentionInterface.register(name, attend)
@@ -70,6 +77,32 @@ def _configs(model: nn.Module) -> list[PretrainedConfig]:
     return list(found.values())
 
 
+@contextmanager
+def _observed(model: nn.Module, observers: Mapping[nn.Module, Observer]) -> Iterator[None]:
+    """Inside the block, these attention modules of the model also call their observers."""
+    with model_lock(model), ExitStack() as undo:
+        for config in _configs(model):
+            undo.callback(setattr, config, "_attn_implementation_internal", config._attn_implementation)
+            config._attn_implementation_internal = _wrapped(_base_of(config))
+        for module, observe in observers.items():
+            before = module.__dict__.get(_HOOK, ())
+            undo.callback(setattr, module, _HOOK, before) if before else undo.callback(delattr, module, _HOOK)
+            setattr(module, _HOOK, (*before, own_thread(observe)))
+        yield
+
+
+def _base_of(config: PretrainedConfig) -> str:
+    """The attention implementation that a config names and whose twin can be observed."""
+    name = config._attn_implementation
+    # Eager attention is a function private to each model; its fast equal is scaled-dot-product attention.
+    base = "sdpa" if name in (None, "eager") else name.removeprefix(PREFIX)
+    if base not in ALL_ATTENTION_FUNCTIONS or base not in ALL_MASK_ATTENTION_FUNCTIONS or "flex" in base:
+        raise UnreadableAttentionError(
+            f"attention of the implementation {base!r} cannot be read: load the model with 'sdpa'."
+        )
+    return base
+
+
 class AttentionTap:
     """Context manager that collects signals from a model's attention layers.
 
@@ -84,13 +117,15 @@ class AttentionTap:
         self.wanted: dict[int, list[Signal]] = {}
         for signal in dict.fromkeys(signals):
             if not 0 <= signal.layer < len(self.layers):
-                raise ValueError(f"{signal} names a layer that does not exist: the model has {len(self.layers)}.")
+                raise UnreadableAttentionError(
+                    f"{signal} names a layer that does not exist: the model has {len(self.layers)}."
+                )
             self.wanted.setdefault(signal.layer, []).append(signal)
         self.pages: list[dict[Signal, Tensor]] = []
         self._visual: list[Tensor] | None = None
         self._valid: list[Tensor] = []
         self._seen: set[int] = set()
-        self._undo: list[Callable[[], None]] = []
+        self._open = ExitStack()
 
     def look_at(self, visual: Tensor, attention_mask: Tensor | None = None) -> None:
         """Say where the visual tokens are, before the layers run.
@@ -107,48 +142,33 @@ class AttentionTap:
         self._seen = set()
 
     def __enter__(self) -> Self:
-        if not self.wanted:
-            return self
-        try:
-            for config in _configs(self.model):
-                self._redirect(config)
-            for number in self.wanted:
-                module = self.layers[number]
-                setattr(module, _HOOK, self._observer(number))
-                self._undo.append(lambda module=module: delattr(module, _HOOK))  # type: ignore[misc]
-                implementation = getattr(module.config, "_attn_implementation", None)
-                if not str(implementation).startswith(PREFIX):
-                    raise RuntimeError(f"{type(module).__name__} kept its attention implementation {implementation!r}.")
-        except BaseException:
-            self._restore()
-            raise
+        if self.wanted:
+            with ExitStack() as stack:
+                stack.enter_context(
+                    _observed(self.model, {self.layers[number]: self._observer(number) for number in self.wanted})
+                )
+                for module in (self.layers[number] for number in self.wanted):
+                    implementation = getattr(module.config, "_attn_implementation", None)
+                    if not str(implementation).startswith(PREFIX):
+                        raise UnreadableAttentionError(
+                            f"{type(module).__name__} kept its attention implementation {implementation!r}: its "
+                            "attention cannot be read."
+                        )
+                self._open = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._restore()
+        self._open.close()
         missed = set(self.wanted) - self._seen
         if kind is None and self._visual is not None and missed:
-            raise RuntimeError(
+            raise UnreadableAttentionError(
                 f"{type(self.model).__name__} does not route attention through transformers' AttentionInterface "
                 f"(layers {sorted(missed)} were never seen): its attention cannot be read."
             )
 
-    def _redirect(self, config: PretrainedConfig) -> None:
-        before = config._attn_implementation
-        # Eager attention is a function private to each model; its fast equal is scaled-dot-product attention.
-        base = "sdpa" if before in (None, "eager") else before.removeprefix(PREFIX)
-        if base not in ALL_ATTENTION_FUNCTIONS or base not in ALL_MASK_ATTENTION_FUNCTIONS or "flex" in base:
-            raise RuntimeError(f"cannot read attention of the implementation {base!r}: load the model with 'sdpa'.")
-        config._attn_implementation_internal = _wrapped(base)
-        self._undo.append(lambda: setattr(config, "_attn_implementation_internal", before))
-
-    def _restore(self) -> None:
-        while self._undo:
-            self._undo.pop()()
-
-    def _observer(self, number: int) -> Callable[[Tensor, Tensor, Tensor | None, dict[str, Any]], None]:
+    def _observer(self, number: int) -> Observer:
         module = self.layers[number]
         signals = self.wanted[number]
         kinds = {type(s): [r for r in signals if type(r) is type(s)] for s in signals}
@@ -156,7 +176,9 @@ class AttentionTap:
         @torch.no_grad()
         def observe(query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:
             if self._visual is None:
-                raise RuntimeError("call look_at() before the model runs, so that the tap knows the visual tokens.")
+                raise UnreadableAttentionError(
+                    "call look_at() before the model runs, so that the tap knows the visual tokens."
+                )
             self._seen.add(number)
             causal = kwargs.get("is_causal")
             causal = getattr(module, "is_causal", True) if causal is None else causal
@@ -179,22 +201,18 @@ class AttentionTap:
 
 def find_attention(model: nn.Module, run: Callable[[], object], tokens: int) -> list[nn.Module]:
     """The attention modules through which sequences of `tokens` pass when `run` calls the model, in order."""
-    seen: dict[int, nn.Module] = {}
+    seen: dict[nn.Module, None] = {}
 
-    def watch(module: nn.Module, query: Tensor) -> None:
-        if query.shape[2] == tokens:
-            seen.setdefault(id(module), module)
+    def watch(module: nn.Module) -> Observer:
+        def observe(query: Tensor, *_: Any) -> None:
+            if query.shape[2] == tokens:
+                seen.setdefault(module)
 
-    tap = AttentionTap(model, [], [])
-    _watchers.append(watch)
-    try:
-        for config in _configs(model):
-            tap._redirect(config)
+        return observe
+
+    with _observed(model, {module: watch(module) for module in model.modules()}):
         run()
-    finally:
-        _watchers.pop()
-        tap._restore()
-    return list(seen.values())
+    return list(seen)
 
 
 def _allowed(mask: Tensor | None, b: int, valid: Tensor, causal: bool) -> Tensor | None:

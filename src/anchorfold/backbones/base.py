@@ -17,11 +17,13 @@ from PIL import Image
 from torch import Tensor, nn
 
 from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.attention.model_lock import model_lock, own_thread
 from anchorfold.attention.signals import Signal
 from anchorfold.attention.tap import AttentionTap
+from anchorfold.backbones.failures import preparing_pages, running_model
 from anchorfold.backbones.fingerprint import kind_of, weights_fingerprint
 from anchorfold.backbones.query_words import ExplainedQuery, label_tokens
-from anchorfold.compressors import Compressor, DocPruner, FullIndex
+from anchorfold.compressors import Compressor, FullIndex
 from anchorfold.page import EncodedPage, PageState, PatchGrid
 
 PageImage = Image.Image | str | Path
@@ -42,7 +44,10 @@ class PageBatch:
 
 
 class Retriever(ABC):
-    """Encodes pages and queries with one backbone. Make one with `anchorfold.load`."""
+    """Encodes pages and queries with one backbone. Make one with `anchorfold.load`.
+
+    Threads may share it: passes through the model take turns, compression does not wait.
+    """
 
     family: ClassVar[str]
     page_pixels: ClassVar[int] = 2_000_000  # a page rendered larger than this gains nothing
@@ -51,6 +56,7 @@ class Retriever(ABC):
         self.model = model.eval()
         self.settings = settings
         self.name = name
+        self.load_options: dict[str, Any] = {}  # what `load` needs besides the name to load the same again
         self._causal: bool | None = None
 
     # What a backbone must say of itself.
@@ -63,7 +69,7 @@ class Retriever(ABC):
     @property
     @abstractmethod
     def projection(self) -> Any:
-        """The retrieval projection; None if hidden states are in retrieval space already."""
+        """The retrieval projection: a linear layer, or an identity if hidden states are in retrieval space already."""
 
     @abstractmethod
     def prepare_pages(self, images: Sequence[Image.Image]) -> PageBatch:
@@ -96,7 +102,7 @@ class Retriever(ABC):
 
     def project(self, hidden: Tensor) -> Tensor:
         """The retrieval projection in float32, whatever the model's own precision: `(k, d) -> (k, d_r)`."""
-        if self.projection is None:
+        if isinstance(self.projection, nn.Identity):
             return hidden
         weight, bias = self.projection.weight.detach(), self.projection.bias
         return F.linear(hidden, weight.to(hidden.dtype), None if bias is None else bias.detach().to(hidden.dtype))
@@ -104,7 +110,12 @@ class Retriever(ABC):
     def page_states(
         self, images: Iterable[PageImage], signals: Iterable[Signal] = (), batch_size: int | None = None
     ) -> Iterator[PageState]:
-        """Encode pages once and yield what any compressor needs: hidden states and the wanted signals."""
+        """Encode pages once and yield what any compressor needs: hidden states and the wanted signals.
+
+        Raises:
+            ValueError, OSError: one of the pages of this batch cannot be encoded.
+            BrokenModelError: the model cannot run at all, or not with so many pages at once.
+        """
         signals = list(signals)
         for batch in batched((open_image(i) for i in images), batch_size or self.default_batch):
             yield from self._batch_states(batch, signals)
@@ -128,10 +139,11 @@ class Retriever(ABC):
     @torch.no_grad()
     def compress(self, state: PageState, compressor: Compressor) -> EncodedPage:
         """One encoded page, compressed."""
-        folded = compressor.compress(state, self.settings)
-        return EncodedPage(
-            folded.vectors.cpu(), folded.anchors.cpu(), folded.groups.cpu(), folded.weights.cpu(), state.grid
-        )
+        with running_model():
+            folded = compressor.compress(state, self.settings)
+            return EncodedPage(
+                folded.vectors.cpu(), folded.anchors.cpu(), folded.groups.cpu(), folded.weights.cpu(), state.grid
+            )
 
     @torch.no_grad()
     def encode_queries(self, texts: Sequence[str], batch_size: int = 32) -> list[Tensor]:
@@ -155,11 +167,6 @@ class Retriever(ABC):
     def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
         """The words of a query, and for each of its vectors the number of its word, None for special tokens."""
 
-    def calibrate(self, docpruner: DocPruner, images: Iterable[PageImage]) -> DocPruner:
-        """Set DocPruner's threshold from held-out pages (about 128)."""
-        wanted = docpruner.signals(self.settings)
-        return docpruner.calibrate(s.mean_signal(wanted) for s in self.page_states(images, wanted))
-
     @property
     def default_batch(self) -> int:
         """Pages a forward pass if the caller does not say."""
@@ -169,7 +176,8 @@ class Retriever(ABC):
     def is_causal(self) -> bool:
         """Whether the first visual token is blind to the last one (found by perturbing it, once)."""
         if self._causal is None:
-            self._causal = self._find_causal()
+            with model_lock(self.model):
+                self._causal = self._find_causal() if self._causal is None else self._causal
         return self._causal
 
     def warn_if_causal(self) -> None:
@@ -184,29 +192,32 @@ class Retriever(ABC):
                 stacklevel=3,
             )
 
-    def _batch_states(self, images: list[Image.Image], signals: list[Signal]) -> Iterator[PageState]:
-        return self.prepared_states(self.prepare_pages(images), signals)
+    def _batch_states(self, images: list[Image.Image], signals: list[Signal]) -> Iterable[PageState]:
+        with model_lock(self.model):  # preparing too: a tokenizer keeps its padding and truncation between calls
+            with preparing_pages():
+                batch = self.prepare_pages(images)
+            return self.prepared_states(batch, signals)
 
-    def prepared_states(self, batch: PageBatch, signals: list[Signal]) -> Iterator[PageState]:
+    def prepared_states(self, batch: PageBatch, signals: list[Signal]) -> list[PageState]:
         """As `page_states`, from inputs that are on the model's device already."""
-        with AttentionTap(self.model, self.attention_layers, signals) as tap:
-            tap.look_at(batch.visual, batch.attention_mask)
-            hidden = self._hidden(batch.inputs)
-        for z, visual, found, grid in zip(hidden, batch.visual, tap.pages, batch.grids, strict=True):
-            yield PageState(z[visual], self.project, found, grid)
+        with running_model():
+            with AttentionTap(self.model, self.attention_layers, signals) as tap:
+                tap.look_at(batch.visual, batch.attention_mask)
+                hidden = self._hidden(batch.inputs)
+            pages = zip(hidden, batch.visual, tap.pages, batch.grids, strict=True)
+            return [PageState(z[visual], self.project, signal, grid) for z, visual, signal, grid in pages]
 
     @torch.no_grad()
     def _hidden(self, inputs: dict[str, Any]) -> Tensor:
         """`(B, T, d)` final hidden states before the projection."""
-        with self._projection_input() as caught:
+        with model_lock(self.model), running_model(), self._projection_input() as caught:
             self.forward(inputs)
-        return caught[-1]
+            return caught[-1]
 
     @contextmanager
     def _projection_input(self) -> Iterator[list[Tensor]]:
         caught: list[Tensor] = []
-        assert self.projection is not None
-        handle = self.projection.register_forward_pre_hook(lambda _, args: caught.append(args[0]))
+        handle = self.projection.register_forward_pre_hook(own_thread(lambda _, args: caught.append(args[0])))
         try:
             yield caught
         finally:
@@ -217,6 +228,7 @@ class Retriever(ABC):
         visual = batch.visual[0].nonzero().flatten()
         last = int(visual[-1])
 
+        @own_thread
         def disturb(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
             states = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
             states = states.clone()
@@ -243,15 +255,18 @@ class PromptedRetriever(Retriever):
 
     def query_vectors(self, texts: list[str]) -> list[Tensor]:
         """Projected and L2-normalised hidden states of the tokens that score."""
-        inputs, scores = self.prepare_queries(texts)
-        vectors = F.normalize(self.project(self._hidden(inputs).float()), dim=-1)
+        with model_lock(self.model):
+            inputs, scores = self.prepare_queries(texts)
+            hidden = self._hidden(inputs)
+        vectors = F.normalize(self.project(hidden.float()), dim=-1)
         return [v[s] for v, s in zip(vectors, scores.bool(), strict=True)]
 
     tokenizer: Any
 
     def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
         """Of the tokens that score."""
-        inputs, scores = self.prepare_queries([text])
+        with model_lock(self.model):
+            inputs, scores = self.prepare_queries([text])
         return label_tokens(text, inputs["input_ids"][0][scores[0].bool()], self.tokenizer)
 
 

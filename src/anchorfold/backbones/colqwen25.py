@@ -109,7 +109,9 @@ def add_adapter(model: nn.Module, folder: Path, merge: bool) -> None:
         raise ImportError(f"{folder} holds LoRA adapters: `pip install 'anchorfold[lora]'` to load them.") from None
     from safetensors.torch import load_file
 
-    state = {adapter_key(k): v for k, v in load_file(folder / "adapter_model.safetensors").items()}
+    safe = folder / "adapter_model.safetensors"
+    saved = load_file(safe) if safe.is_file() else torch.load(folder / "adapter_model.bin", "cpu", weights_only=True)
+    state = {adapter_key(k): v for k, v in saved.items()}
     inject_adapter_in_model(PeftConfig.from_pretrained(str(folder)), model)
     outcome = set_peft_model_state_dict(model, state)
     if outcome.unexpected_keys:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 from anchorfold.attention.layer_settings import settings_for
-from anchorfold.attention.tap import AttentionTap, find_attention
+from anchorfold.attention.model_lock import model_lock, own_thread
+from anchorfold.attention.tap import AttentionTap, UnreadableAttentionError, find_attention
 from anchorfold.backbones.base import PageBatch, Retriever
+from anchorfold.backbones.failures import running_model
 from anchorfold.backbones.query_words import label_tokens
 from anchorfold.compressors import Compressor
 from anchorfold.page import PageState, PatchGrid
@@ -72,11 +75,13 @@ class MultiVectorRetriever(Retriever):
 
     def query_vectors(self, texts: list[str]) -> list[Tensor]:
         """Exactly what the encoder's `encode_query` returns."""
-        return list(self.encoder.encode_query(texts, batch_size=len(texts), show_progress_bar=False))
+        with model_lock(self.encoder), running_model():
+            return list(self.encoder.encode_query(texts, batch_size=len(texts), show_progress_bar=False))
 
     def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
         """Of the encoder's own query tokens, padding left out."""
-        features = self._features([text], "query")
+        with model_lock(self.encoder):
+            features = self._features([text], "query")
         ids, mask = features["input_ids"][0], features.get("attention_mask")
         return label_tokens(text, ids if mask is None else ids[mask[0].bool()], self.encoder.tokenizer)
 
@@ -109,17 +114,18 @@ class MultiVectorRetriever(Retriever):
 
     @contextmanager
     def _projection_input(self) -> Iterator[list[Tensor]]:
-        caught: list[Tensor] = []
         dense = _dense_modules(self.encoder)
         if self.projection is not None:
             with super()._projection_input() as inner:
                 yield inner
             return
+        caught: list[Tensor] = []
         if dense:
-            first = dense[0]
-            handle = first.register_forward_pre_hook(lambda _, args: caught.append(args[0][first.module_input_name]))
+            name = dense[0].module_input_name
+            handle = dense[0].register_forward_pre_hook(own_thread(lambda _, args: caught.append(args[0][name])))
         else:
-            handle = self.encoder[0].register_forward_hook(lambda _, args, out: caught.append(out["token_embeddings"]))
+            last = own_thread(lambda _, args, output: caught.append(output["token_embeddings"]))
+            handle = self.encoder[0].register_forward_hook(last)
         try:
             yield caught
         finally:
@@ -164,40 +170,32 @@ def attach(encoder: Any, compressor: Compressor) -> Any:
     signals = list(compressor.signals(retriever.settings))
     if signals:
         retriever.warn_if_causal()
-    running: list[tuple[ExitStack, AttentionTap, list[Tensor], Tensor]] = []
+    forward = encoder.forward
 
-    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        features = args[0]
-        if kwargs.get("task") == "query" or not _is_document(retriever, features):
-            return
-        visual = retriever.visual_tokens(features)
-        stack = ExitStack()
-        tap = stack.enter_context(AttentionTap(encoder, retriever.attention_layers, signals))
-        caught = stack.enter_context(retriever._projection_input())
-        tap.look_at(visual, features.get("attention_mask"))
-        running.append((stack, tap, caught, visual))
-
-    def after(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        if not running:
-            return output
-        stack, tap, caught, visual = running.pop()
-        stack.close()
-        if not isinstance(output, Mapping) or not caught:
-            return output  # the forward pass failed; its error is on its way
+    @wraps(forward)
+    def compressed(features: dict[str, Any], *args: Any, **options: Any) -> dict[str, Any]:
+        with model_lock(encoder):
+            if options.get("task") == "query" or not _is_document(retriever, features):
+                return forward(features, *args, **options)
+            visual = retriever.visual_tokens(features)
+            with (
+                AttentionTap(encoder, retriever.attention_layers, signals) as tap,
+                retriever._projection_input() as caught,
+            ):
+                tap.look_at(visual, features.get("attention_mask"))
+                output = forward(features, *args, **options)
         rows = [
-            compressor.compress(PageState(z[v], retriever.project, found), retriever.settings).vectors
-            for z, v, found in zip(caught[-1], visual, tap.pages, strict=True)
+            compressor.compress(PageState(z[v], retriever.project, page), retriever.settings).vectors
+            for z, v, page in zip(caught[-1], visual, tap.pages, strict=True)
         ]
         padded = nn.utils.rnn.pad_sequence(rows, batch_first=True)
         lengths = torch.tensor([len(r) for r in rows], device=padded.device)
         mask = torch.arange(padded.shape[1], device=padded.device) < lengths[:, None]
         return {**output, "token_embeddings": padded, "attention_mask": mask}
 
-    handles = [
-        encoder.register_forward_pre_hook(before, with_kwargs=True),
-        encoder.register_forward_hook(after, always_call=True),
-    ]
-    setattr(encoder, _ATTACHED, handles)
+    # Replaced on this object alone, rather than hooked: whatever ends a pass, Ctrl-C too, also ends the listening.
+    setattr(encoder, _ATTACHED, vars(encoder).get("forward"))
+    encoder.forward = compressed
     return encoder
 
 
@@ -205,8 +203,10 @@ def detach(encoder: Any) -> Any:
     """Undo `attach`; the encoder is as it was before."""
     if not hasattr(encoder, _ATTACHED):
         raise ValueError("no compressor is attached to this encoder.")
-    for handle in getattr(encoder, _ATTACHED):
-        handle.remove()
+    before = getattr(encoder, _ATTACHED)
+    del encoder.forward
+    if before is not None:
+        encoder.forward = before
     delattr(encoder, _ATTACHED)
     return encoder
 
@@ -246,5 +246,7 @@ def _language_layers(encoder: Any) -> list[nn.Module]:
     run: Callable[[], object] = torch.no_grad()(lambda: encoder(dict(features), task="document"))
     layers = find_attention(encoder, run, features["input_ids"].shape[1])
     if not layers:
-        raise ValueError("this encoder's attention cannot be read: it does not use transformers' AttentionInterface.")
+        raise UnreadableAttentionError(
+            "this encoder's attention cannot be read: it does not use transformers' AttentionInterface."
+        )
     return layers

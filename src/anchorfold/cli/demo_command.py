@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorfold.cli.app import app, note, out, quiet_libraries
-from anchorfold.cli.index_command import open_or_create, require_documents, showing, stopping
+from anchorfold.cli.index_command import showing, stopping
 from anchorfold.cli.look import size, table
+from anchorfold.documents.listing import list_documents
 
 if TYPE_CHECKING:
-    from anchorfold.index.index import Index
+    from anchorfold.index import Index
 
 ASKED = 6
 
@@ -32,6 +33,9 @@ def demo_command(
       anchorfold demo
       anchorfold demo FILE.pdf --ask "when is the next payment due?"
     """
+    from anchorfold.compressors import AnchorFold
+    from anchorfold.index import Index
+
     expected: dict[str, tuple[str, int]] = {}
     if file is None:
         from anchorfold.demo.content import QUESTIONS
@@ -42,13 +46,14 @@ def demo_command(
         questions = ask or list(expected)
     else:
         documents = file
-        require_documents([file])
+        list_documents(file).require_some()
         questions = ask or headings(file)
     place = folder / f"{'sample' if file is None else file.stem}-{ratio:g}.index"
-    index = open_or_create(place, {"model": model, "ratio": ratio}, {})
+    quiet_libraries()
+    index = Index.open_or_create(place, model, AnchorFold(ratio=ratio))
     out.print(f"Reading {documents} from its pixels, with {index.settings.model} ...", markup=False)
     with stopping() as stop, showing() as progress:
-        report = index.add([documents], progress=progress, stop=stop)
+        report = index.add(documents, progress=progress, stop=stop)
     for name, why in report.skipped:
         note(f"skipped {name}: {why}")
     answer(index, questions, expected)
@@ -82,7 +87,8 @@ def answer(index: Index, questions: list[str], expected: dict[str, tuple[str, in
         note('nothing was asked: try --ask "your question".')
         return
     quiet_libraries()
-    rows, right = [], 0
+    rows: list[tuple[object, ...]] = []
+    right = 0
     for question, hits in zip(questions, index.search(questions, top=3), strict=True):
         if not hits:
             rows.append((question, "nothing found", "", "", ""))

@@ -33,12 +33,13 @@ def explain_command(
       anchorfold explain my.index "net revenue" --compare anchorfold,sap --to case.png
     """
     from anchorfold.explain.pictures import draw, explain
-    from anchorfold.index.index import Index
+    from anchorfold.index import Index
 
     quiet_libraries()
     opened = Index.open(index, model, device=device, trust_remote_code=trust_remote_code)
     document, number = split_page(page) if page else best_page(opened, query)
     if compare:
+        from anchorfold.backbones.encoder import require_comparable
         from anchorfold.evaluation.figures.case_study import draw_case_study
         from anchorfold.explain.originals import find_image
 
@@ -47,7 +48,7 @@ def explain_command(
             raise AnchorFoldError(
                 "methods can only be compared on the original document, which is gone or has changed."
             )
-        draw_case_study(opened.model, image, query, [m.strip() for m in compare.split(",")], to)
+        draw_case_study(require_comparable(opened.model), image, query, [m.strip() for m in compare.split(",")], to)
         out.print(f"wrote {to}", markup=False)
         return
     found = explain(opened, query, document, number)

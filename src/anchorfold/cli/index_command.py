@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
@@ -16,13 +16,11 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
 from anchorfold.cli.look import on_disk, plain, size, table
 from anchorfold.cli.options import Bidirectional, Device, TrustRemoteCode
-from anchorfold.documents.files import KINDS, find_documents
-from anchorfold.errors import AnchorFoldError
+from anchorfold.documents.listing import list_documents
 
 if TYPE_CHECKING:
-    from anchorfold.index.index import Index
-    from anchorfold.index.ingest import AddReport
-    from anchorfold.index.ingest import Progress as State
+    from anchorfold.index import AddReport, Index
+    from anchorfold.index import Progress as State
 
 PLAIN_EVERY = 10.0  # seconds between lines without a terminal
 
@@ -34,7 +32,7 @@ def index_command(
     model: Annotated[str | None, typer.Option(help="A model name or folder. Default: nano, which ships with this package.")] = None,  # noqa: E501
     ratio: Annotated[float | None, typer.Option(help="Vectors to keep of each page, 0 to 1. Default: 0.2, near lossless.")] = None,  # noqa: E501
     cap: Annotated[int | None, typer.Option(help="Or at most that many vectors a page.")] = None,
-    method: Annotated[str | None, typer.Option(help="anchorfold (default), semantic-clustering, sap, 1d-pooling, ward, random, none.")] = None,  # noqa: E501
+    method: Annotated[str | None, typer.Option(help="A compressor: `anchorfold methods` lists them. Default: anchorfold.")] = None,  # noqa: E501
     dtype: Annotated[str | None, typer.Option(help="Store vectors as float16 (default), float32 or int8.")] = None,
     thumbnails: Annotated[bool, typer.Option(help="Keep a small picture of each page.")] = True,
     prune: Annotated[bool, typer.Option("--prune", help="Drop documents that are gone from these folders.")] = False,
@@ -53,16 +51,20 @@ def index_command(
       anchorfold index a.pdf scans/ --to my.index --ratio 0.05
       anchorfold index ./reports --to my.index --prune
     """
-    from anchorfold.index.store.folder import is_index, require_free
+    from anchorfold.index import Index
+    from anchorfold.index.options import choose_compressor
 
-    if not is_index(to):
-        require_free(to)
-    require_documents(paths, to)
-    load_options = {"device": device, "trust_remote_code": trust_remote_code, "bidirectional": bidirectional}
-    index = open_or_create(to, {"model": model, "ratio": ratio, "cap": cap, "method": method, "dtype": dtype, "thumbnails": thumbnails}, load_options)  # fmt: skip  # noqa: E501
+    listing = list_documents(paths, exclude=to)
+    listing.require_some()
+    given = method is not None or ratio is not None or cap is not None
+    quiet_libraries()
+    index = Index.open_or_create(
+        to, model, choose_compressor(method, ratio, cap) if given else None, dtype=dtype, thumbnails=thumbnails,
+        device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional,
+    )  # fmt: skip
     with stopping() as stop, showing() as progress:
         report = index.add(
-            list(paths),
+            listing,
             prune=prune,
             progress=progress,
             stop=stop,
@@ -75,45 +77,6 @@ def index_command(
         raise typer.Exit(130)
     if report.skipped:
         raise typer.Exit(3)
-
-
-def require_documents(paths: list[Path], exclude: Path | None = None) -> None:
-    """Say so at once if there is nothing to index."""
-    problems: list[tuple[str, str]] = []
-    if next(find_documents(paths, lambda *p: problems.append(p), exclude), None) is not None:
-        return
-    if problems:
-        raise AnchorFoldError("; ".join(f"{name}: {why}" for name, why in problems[:5]) + ": nothing to index.")
-    names = ", ".join(map(str, paths))
-    raise AnchorFoldError(f"{names} holds no document: give PDFs or images ({', '.join(sorted(KINDS))}).")
-
-
-def open_or_create(to: Path, wanted: dict[str, Any], load_options: dict[str, Any]) -> Index:
-    """The index at `to`; options that were given must agree with one that exists."""
-    from anchorfold.index.index import Index
-    from anchorfold.index.options import budget_options
-    from anchorfold.index.store.folder import is_index
-
-    quiet_libraries()
-    given = {k: v for k, v in wanted.items() if v is not None}
-    if not is_index(to):
-        return Index.create(to, **given, **load_options, exist_ok=True)
-    # Another model is refused by its weights; the same one may have moved.
-    index = Index.open(to, given.get("model"), **load_options)
-    made = index.settings
-    if "method" in given or "ratio" in given or "cap" in given:
-        method = given.get("method", made.method)
-        options = budget_options(method, given.get("ratio"), given.get("cap"))
-        if "ratio" not in given and "cap" not in given and method == made.method:
-            options = made.options
-        if (method, options) != (made.method, made.options):
-            raise AnchorFoldError(
-                f"{to} was made with {made.method} {made.options}, not {method} {options}: leave these options out, or "
-                "choose another folder."
-            )
-    if "dtype" in given and given["dtype"] != made.dtype:
-        raise AnchorFoldError(f"{to} was made with dtype {made.dtype}, not {given['dtype']}.")
-    return index
 
 
 @contextmanager

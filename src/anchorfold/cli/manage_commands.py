@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from anchorfold.cli.app import app, err, out
 from anchorfold.cli.look import on_disk, size, table
 from anchorfold.errors import AnchorFoldError
-
-
-class Target(StrEnum):
-    """Where an index can be exported to."""
-
-    qdrant = "qdrant"
-    parquet = "parquet"
-    npz = "npz"
 
 
 @app.command("remove", rich_help_panel="Documents")
@@ -39,7 +30,7 @@ def remove_command(
       anchorfold remove my.index reports/old.pdf
       anchorfold remove my.index 'reports/2019/*'
     """
-    from anchorfold.index.index import Index
+    from anchorfold.index import Index
 
     opened = Index.open(index)
     chosen = opened.matching(documents)
@@ -63,7 +54,7 @@ def info_command(
     Example
       anchorfold info my.index --json
     """
-    from anchorfold.index.index import Index
+    from anchorfold.index import Index
 
     found = Index.open(index).info()
     if as_json:
@@ -89,10 +80,10 @@ def info_command(
 @app.command("export", rich_help_panel="Documents")
 def export_command(
     index: Annotated[Path, typer.Argument(help="The index.", show_default=False)],
-    to: Annotated[Target, typer.Option("--to", help="qdrant, parquet or npz.")],
-    url: Annotated[str | None, typer.Option(help="Qdrant: http://host:6333, or a folder for its local engine.")] = None,
-    collection: Annotated[str | None, typer.Option(help="Qdrant: the collection. Default: the index's name.")] = None,
-    file: Annotated[Path | None, typer.Option("--file", "-o", help="parquet, npz: the file. Default: beside the index.")] = None,  # noqa: E501
+    to: Annotated[str, typer.Option("--to", help="qdrant, parquet, npz, or a target that another package offers.")],
+    url: Annotated[str | None, typer.Option(help="A database: its address, or a folder for its local engine.")] = None,
+    collection: Annotated[str | None, typer.Option(help="A database: where in it. Default: the index's name.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-o", help="A file: its name. Default: beside the index.")] = None,  # noqa: E501
 ) -> None:  # fmt: skip
     """Write all pages into a vector database or a file.
 
@@ -102,22 +93,15 @@ def export_command(
       anchorfold export my.index --to parquet --file my.parquet
       anchorfold export my.index --to npz
     """
-    from anchorfold.index.index import Index
+    from anchorfold.index import Index
+    from anchorfold.index.export import EXPORTERS
 
-    opened = Index.open(index)
-    options: dict[str, Any] = {}
-    if to is Target.qdrant:
-        if url is None:
-            raise AnchorFoldError(
-                "exporting to Qdrant needs --url: http://host:6333, or a folder for its local engine."
-            )
-        target: str = url
-        options["collection"] = collection or index.resolve().stem
-    else:
-        target = str(file or index.resolve().with_suffix(f".{to.value}"))
+    opened, exporter = Index.open(index), EXPORTERS[to]
+    target = exporter.target(index, file, url)
+    options = {"collection": collection or index.resolve().stem} if exporter.has_collections else {}
     with err.status(f"exporting to {target}") as status:
         written = opened.export(
-            to.value, target, **options, progress=lambda n: status.update(f"exporting to {target}: {n:,} pages")
+            to, target, **options, progress=lambda n: status.update(f"exporting to {target}: {n:,} pages")
         )
-    what = f"uploaded {written:,} new pages to" if to is Target.qdrant else f"wrote {written:,} pages to"
+    what = f"wrote {written:,} pages to" if exporter.is_file else f"uploaded {written:,} new pages to"
     out.print(f"{what} {target}" + (f", collection {options['collection']}" if options else ""), markup=False)

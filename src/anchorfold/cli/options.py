@@ -12,7 +12,9 @@ Model = Annotated[str, typer.Option(help="A model name or folder.")]
 ModelPlace = Annotated[
     str | None, typer.Option("--model", help="Where the index's model is now, if it was moved: a name or folder.")
 ]
-Device = Annotated[str | None, typer.Option(help="cuda, mps or cpu.")]
+Device = Annotated[
+    str | None, typer.Option(help="cuda, mps or cpu.", callback=lambda name: name and check_device(name))
+]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")]
 Bidirectional = Annotated[
     bool | None, typer.Option("--bidirectional/--causal", help="ColQwen2.5: without or with its causal mask.")
@@ -23,6 +25,14 @@ Methods = Annotated[
 ]
 
 Documents = Annotated[list[str] | None, typer.Option("--document", help="Only these files of a folder.")]
+
+
+def check_device(name: str) -> str:
+    """The name of a device that can be used here; told before anything is read or written."""
+    from anchorfold.backbones.device import choose_device
+
+    choose_device(name)
+    return name
 
 
 def numbers(text: str, kind: type) -> list[Any]:

@@ -15,7 +15,7 @@ from anchorfold.cli.options import Device, ModelPlace, TrustRemoteCode
 from anchorfold.errors import AnchorFoldError
 
 if TYPE_CHECKING:
-    from anchorfold.index.index import Hit
+    from anchorfold.index import Hit
 
 
 @app.command("search", rich_help_panel="Documents")
@@ -42,7 +42,7 @@ def search_command(
     texts = [*(queries or []), *(read_queries(file) if file else [])]
     if not texts:
         raise AnchorFoldError("no query: give one in quotes, or --queries FILE.")
-    from anchorfold.index.index import Index
+    from anchorfold.index import Index
 
     opened = Index.open(index, model, device=device, trust_remote_code=trust_remote_code)
     found = opened.search(texts, top, documents=document or None, exact=True if exact else None)

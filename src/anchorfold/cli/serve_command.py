@@ -38,7 +38,7 @@ def serve_command(
         from anchorfold.serve.connections import server_config
     except ImportError as error:
         raise AnchorFoldError("the search page needs its server: pip install 'anchorfold[serve]'.") from error
-    from anchorfold.index.index import Index
+    from anchorfold.index import Index
     from anchorfold.serve.guard import LOOPBACK, new_token
     from anchorfold.serve.library import Library
 

@@ -1,14 +1,17 @@
-"""Compressors, one file each. Importing this package registers them all."""
+"""Compressors, one file each."""
 
 from anchorfold.compressors.agc import AGC
 from anchorfold.compressors.anchor_fold import AnchorFold
 from anchorfold.compressors.base import (
+    COMPRESSORS,
     BudgetCompressor,
     Compressor,
     Pinned,
     compressor,
     compressor_names,
+    keep,
     register,
+    title_of,
     wanted_signals,
 )
 from anchorfold.compressors.docpruner import DocPruner
@@ -23,6 +26,7 @@ from anchorfold.compressors.ward import Ward
 
 __all__ = [
     "AGC",
+    "COMPRESSORS",
     "SAP",
     "AnchorFold",
     "BudgetCompressor",
@@ -38,6 +42,8 @@ __all__ = [
     "Ward",
     "compressor",
     "compressor_names",
+    "keep",
     "register",
+    "title_of",
     "wanted_signals",
 ]

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.attention.signals import FromLastText
-from anchorfold.compressors.base import BudgetCompressor, register
+from anchorfold.compressors.base import BudgetCompressor
 from anchorfold.errors import AnchorFoldError
 from anchorfold.fold import Folded, fold_onto, top_tokens
 from anchorfold.page import PageState
 
 
-@register
 class AGC(BudgetCompressor):
     """Attention-guided clustering (appendix C): only for a model that was trained with universal tokens.
 
@@ -21,15 +20,23 @@ class AGC(BudgetCompressor):
     """
 
     name = "agc"
+    title, colour, marker = "AGC (trained)", "#B2182B", "p"
+    trained = True
 
     def signals(self, settings: LayerSettings) -> Sequence[FromLastText]:
         """The last layer's attention from all universal tokens."""
-        if not settings.universal:
-            raise AnchorFoldError(
-                "AGC needs a model that was trained with universal tokens, and this one has none: "
-                "training/nano trains one (--stage agc), or choose another method."
-            )
+        if obstacle := self.obstacle(settings):
+            raise AnchorFoldError(obstacle)
         return [FromLastText(settings.layers - 1, settings.universal)]
+
+    def obstacle(self, settings: LayerSettings) -> str | None:
+        """A model without universal tokens."""
+        if settings.universal:
+            return None
+        return (
+            "AGC needs a model that was trained with universal tokens, and this one has none: "
+            "training/nano trains one (--stage agc), or choose another method."
+        )
 
     def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Select, assign, average, all among the page's retrieval vectors."""

@@ -10,15 +10,14 @@ import torch
 from anchorfold._numerics import require_finite, widen
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.attention.signals import Propagated
-from anchorfold.compressors.base import BudgetCompressor, keep, register
+from anchorfold.compressors.base import BudgetCompressor, keep
 from anchorfold.focus import require_steps
 from anchorfold.fold import Folded, fold_onto, top_tokens
 from anchorfold.page import PageState
 
 
-@register
 class AnchorFold(BudgetCompressor):
-    """The method.
+    """The paper's method: the most central tokens become anchors, and every other token folds into its nearest one.
 
     Args:
         ratio, cap: the budget, exactly one of them.
@@ -31,6 +30,7 @@ class AnchorFold(BudgetCompressor):
     """
 
     name = "anchorfold"
+    title, colour, marker = "AnchorFold", "#D55E00", "o"
 
     def __init__(
         self,

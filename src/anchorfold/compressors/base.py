@@ -2,35 +2,86 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import torch
 
+from anchorfold._registry import Registry
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.attention.signals import Signal
 from anchorfold.budget import check_budget, vector_budget
+from anchorfold.errors import AnchorFoldError
 from anchorfold.fold import Folded
 from anchorfold.page import PageState
+
+
+class ReadsPages(Protocol):
+    """What `Compressor.calibrate_on` needs of a model."""
+
+    settings: LayerSettings
+
+    def page_states(self, images: Iterable[Any], signals: Iterable[Signal] = ()) -> Iterable[PageState]:
+        """Pages with what their attention says."""
+        ...
 
 
 class Compressor(ABC):
     """Turns a page's N vectors into fewer.
 
-    A subclass implements `compress`. If it needs attention, it says so in `signals`, and finds the values in
-    `page.signals`. It must depend on nothing but the page: batches and order never change a result.
+    A subclass has a `name` and implements `compress`. If it needs attention, it says so in `signals`, and finds the
+    values in `page.signals`. It must depend on nothing but the page: batches and order never change a result. What its
+    constructor takes are attributes of the same name, so that an index can store them and make it again.
     """
 
     name: ClassVar[str]
+    title: ClassVar[str] = ""  # as people read it; the name if empty
+    colour: ClassVar[str] = "#777777"  # in figures and on the search page
+    marker: ClassVar[str] = "."  # matplotlib's, for figures in grey
+    trained: ClassVar[bool] = False  # needs a model that was trained for it
+    calibration_pages: ClassVar[int] = 0  # held-out pages that `calibrate` wants before the first page
+
+    @classmethod
+    def with_budget(cls, ratio: float | None = None, cap: int | None = None) -> Self:
+        """One that keeps a share of each page's vectors, or at most so many."""
+        return cls(**({"ratio": ratio} if cap is None else {"cap": cap}))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the constructor was given beyond its defaults: `compressor(c.name, **c.options)` makes the same."""
+        parameters = inspect.signature(type(self).__init__).parameters.values()
+        named = [p for p in parameters if p.name != "self" and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        return {p.name: getattr(self, p.name) for p in named if getattr(self, p.name) != p.default}
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can compress a page: False while it waits for `calibrate`."""
+        return True
 
     def signals(self, settings: LayerSettings) -> Sequence[Signal]:
         """What the attention tap should collect for this compressor on this backbone."""
         return ()
 
+    def obstacle(self, settings: LayerSettings) -> str | None:
+        """Why it cannot work on a backbone, in a sentence; None if it can."""
+        return None
+
+    def calibrate(self, pages: Iterable[PageState], settings: LayerSettings) -> Self:
+        """Prepare it on held-out pages, about `calibration_pages`, that carry its signals."""
+        return self
+
+    def calibrate_on(self, model: ReadsPages, images: Iterable[Any]) -> Self:
+        """As `calibrate`, from page images."""
+        return self.calibrate(model.page_states(images, self.signals(model.settings)), model.settings)
+
     @abstractmethod
     def compress(self, page: PageState, settings: LayerSettings) -> Folded:
         """The page as fewer vectors, in page order, with their anchors and groups."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.options.items())})"
 
 
 class BudgetCompressor(Compressor):
@@ -52,10 +103,6 @@ class BudgetCompressor(Compressor):
     @abstractmethod
     def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """The page as m < N vectors."""
-
-    def __repr__(self) -> str:
-        budget = f"ratio={self.ratio}" if self.cap is None else f"cap={self.cap}"
-        return f"{type(self).__name__}({budget})"
 
 
 class Pinned(Compressor):
@@ -92,25 +139,51 @@ def wanted_signals(compressors: Iterable[Compressor], settings: LayerSettings) -
     return list(dict.fromkeys(s for c in compressors for s in c.signals(settings)))
 
 
-_REGISTER: dict[str, Callable[..., Compressor]] = {}
+OURS = {
+    "agc": "agc:AGC",
+    "anchorfold": "anchor_fold:AnchorFold",
+    "docpruner": "docpruner:DocPruner",
+    "focus-clustering": "focus_clustering:FocusClustering",
+    "none": "full_index:FullIndex",
+    "1d-pooling": "pooling_1d:Pooling1D",
+    "random": "random_pruning:RandomPruning",
+    "sap": "sap:SAP",
+    "semantic-clustering": "semantic_clustering:SemanticClustering",
+    "spread-fold": "spread_fold:SpreadFold",
+    "ward": "ward:Ward",
+}
+COMPRESSORS: Registry[type[Compressor]] = Registry(
+    "anchorfold.compressors", "compressor", {name: f"anchorfold.compressors.{where}" for name, where in OURS.items()}
+)
 C = TypeVar("C", bound=type[Compressor])
 
 
 def register(cls: C) -> C:
-    """Class decorator: make a compressor known by its `name`."""
-    if cls.name in _REGISTER:
-        raise ValueError(f"a compressor called {cls.name!r} is registered already.")
-    _REGISTER[cls.name] = cls
+    """Class decorator: make a compressor known by its `name` in this process.
+
+    A package that offers one names it in the entry point group `anchorfold.compressors` instead.
+    """
+    COMPRESSORS.register(cls.name, cls)
     return cls
 
 
 def compressor(name: str, **options: Any) -> Compressor:
-    """A compressor by name: `compressor("sap", ratio=0.2)`."""
-    if name not in _REGISTER:
-        raise ValueError(f"there is no compressor called {name!r}: choose one of {', '.join(sorted(_REGISTER))}.")
-    return _REGISTER[name](**options)
+    """A compressor by name.
+
+    >>> compressor("sap", ratio=0.2)
+    SAP(ratio=0.2)
+    """
+    return COMPRESSORS[name](**options)
 
 
-def compressor_names() -> list[str]:
-    """All registered names, sorted."""
-    return sorted(_REGISTER)
+def compressor_names(*, training_free: bool = False) -> list[str]:
+    """All names, sorted; on demand only of those that any model can be compressed with."""
+    return [n for n in COMPRESSORS.names() if not (training_free and COMPRESSORS[n].trained)]
+
+
+def title_of(name: str) -> str:
+    """A compressor's name as people read it."""
+    try:
+        return COMPRESSORS[name].title or name
+    except AnchorFoldError:
+        return name

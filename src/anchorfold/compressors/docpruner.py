@@ -13,14 +13,11 @@ from torch import Tensor
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.attention.signals import FromLastText
 from anchorfold.budget import check_budget
-from anchorfold.compressors.base import Compressor, keep, register
+from anchorfold.compressors.base import Compressor, keep
 from anchorfold.fold import Folded
 from anchorfold.page import PageState
 
-CALIBRATION_PAGES = 128
 
-
-@register
 class DocPruner(Compressor):
     """Adaptive pruning: tokens whose final-layer global attention lies above a threshold, in the page's own z-scores.
 
@@ -33,6 +30,8 @@ class DocPruner(Compressor):
     """
 
     name = "docpruner"
+    title, colour, marker = "DocPruner", "#CC79A7", "v"
+    calibration_pages = 128  # as in the paper
 
     def __init__(self, ratio: float | None = None, *, threshold: float | None = None) -> None:
         if ratio is not None:
@@ -45,16 +44,25 @@ class DocPruner(Compressor):
         """The last layer's attention from the last text token."""
         return [FromLastText(settings.layers - 1)]
 
-    def calibrate(self, pages: Iterable[Tensor]) -> Self:
-        """Set the threshold from held-out pages, one `(N,)` tensor of global-token attention each.
+    @classmethod
+    def with_budget(cls, ratio: float | None = None, cap: int | None = None) -> Self:
+        """Only a ratio, which holds on average."""
+        if cap is not None:
+            raise ValueError("DocPruner keeps as many vectors as a page deserves: it takes a ratio, not a cap.")
+        return cls(ratio)
 
-        `Retriever.calibrate(docpruner, images)` collects them.
-        """
+    @property
+    def ready(self) -> bool:
+        """Whether its threshold is known."""
+        return self.threshold is not None
+
+    def calibrate(self, pages: Iterable[PageState], settings: LayerSettings) -> Self:
+        """Set the threshold from held-out pages."""
         if self.ratio is None:
             raise ValueError("this DocPruner has no ratio to calibrate for: give it one.")
-        scores = [standardise(p) for p in pages]
+        scores = [standardise(page.mean_signal(self.signals(settings))) for page in pages]
         if not scores:
-            raise ValueError(f"DocPruner needs held-out pages to calibrate on, about {CALIBRATION_PAGES}.")
+            raise ValueError(f"DocPruner needs held-out pages to calibrate on, about {self.calibration_pages}.")
         pooled = torch.cat(scores).double().cpu().numpy()
         self.threshold = float(np.quantile(pooled, 1 - self.ratio)) if self.ratio < 1 else -math.inf
         return self
@@ -63,8 +71,8 @@ class DocPruner(Compressor):
         """Prune; a page never becomes empty: its strongest token stays."""
         if self.threshold is None:
             raise ValueError(
-                f"DocPruner(ratio={self.ratio}) has no threshold yet: call "
-                f"model.calibrate(docpruner, images) with about {CALIBRATION_PAGES} held-out pages first."
+                f"DocPruner(ratio={self.ratio}) has no threshold yet: call docpruner.calibrate_on(model, images) with "
+                f"about {self.calibration_pages} held-out pages first."
             )
         if not len(page):
             return keep(page, torch.zeros(0, dtype=torch.long))
@@ -72,9 +80,6 @@ class DocPruner(Compressor):
         chosen = scores > self.threshold
         chosen[scores.argmax()] = True
         return keep(page, chosen.nonzero().flatten())
-
-    def __repr__(self) -> str:
-        return f"DocPruner(ratio={self.ratio}, threshold={self.threshold})"
 
 
 def standardise(scores: Tensor) -> Tensor:

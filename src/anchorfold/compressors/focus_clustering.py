@@ -8,14 +8,12 @@ from anchorfold._numerics import widen
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.attention.signals import Propagated
 from anchorfold.compressors.anchor_fold import AnchorFold
-from anchorfold.compressors.base import register
 from anchorfold.compressors.grouping import merge_groups
 from anchorfold.compressors.semantic_clustering import SemanticClustering, cluster
 from anchorfold.fold import Folded
 from anchorfold.page import PageState
 
 
-@register
 class FocusClustering(SemanticClustering):
     """k-means on the retrieval vectors in which each token weighs the root of its centrality.
 
@@ -30,6 +28,7 @@ class FocusClustering(SemanticClustering):
     """
 
     name = "focus-clustering"
+    title, colour, marker = "FocusClustering (ours)", "#35247A", "X"
 
     def __init__(
         self,
@@ -41,11 +40,12 @@ class FocusClustering(SemanticClustering):
         window: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(ratio, cap=cap, seed=seed)
-        self.focus = AnchorFold(ratio, cap=cap, steps=steps, window=window)
+        self.steps, self.window = steps, window
+        self._focus = AnchorFold(ratio, cap=cap, steps=steps, window=window)
 
     def signals(self, settings: LayerSettings) -> Sequence[Propagated]:
         """What AnchorFold listens to."""
-        return self.focus.signals(settings)
+        return self._focus.signals(settings)
 
     def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Cluster by centrality, then fold each cluster."""

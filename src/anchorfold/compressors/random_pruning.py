@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.compressors.anchor_fold import random_tokens
-from anchorfold.compressors.base import BudgetCompressor, keep, register
+from anchorfold.compressors.base import BudgetCompressor, keep
 from anchorfold.fold import Folded
 from anchorfold.page import PageState
 
 
-@register
 class RandomPruning(BudgetCompressor):
     """Keep m tokens drawn without replacement.
 
@@ -19,6 +18,7 @@ class RandomPruning(BudgetCompressor):
     """
 
     name = "random"
+    title, colour, marker = "random", "#666666", "+"
 
     def __init__(self, ratio: float | None = None, *, cap: int | None = None, seed: int = 0) -> None:
         super().__init__(ratio, cap=cap)

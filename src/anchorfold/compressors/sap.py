@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.attention.signals import InDegree
-from anchorfold.compressors.base import BudgetCompressor, keep, register
+from anchorfold.compressors.base import BudgetCompressor, keep
 from anchorfold.fold import Folded, top_tokens
 from anchorfold.page import PageState
 
 
-@register
 class SAP(BudgetCompressor):
     """Top m by visual in-degree: raw columns of the full softmax, mean over heads and over the window's layers.
 
@@ -21,6 +20,7 @@ class SAP(BudgetCompressor):
     """
 
     name = "sap"
+    title, colour, marker = "SAP", "#009E73", "^"
 
     def __init__(
         self, ratio: float | None = None, *, cap: int | None = None, window: tuple[int, int] | None = None

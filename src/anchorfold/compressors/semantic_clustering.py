@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from anchorfold.attention.layer_settings import LayerSettings
-from anchorfold.compressors.base import BudgetCompressor, register
+from anchorfold.compressors.base import BudgetCompressor
 from anchorfold.compressors.grouping import average_groups
 from anchorfold.fold import Folded
 from anchorfold.page import PageState
 
 
-@register
 class SemanticClustering(BudgetCompressor):
     """Lloyd's k-means (scikit-learn, k-means++ start) with m clusters; means, L2-normalised.
 
@@ -25,6 +24,7 @@ class SemanticClustering(BudgetCompressor):
     """
 
     name = "semantic-clustering"
+    title, colour, marker = "Semantic Clustering", "#0072B2", "s"
 
     def __init__(self, ratio: float | None = None, *, cap: int | None = None, seed: int = 0) -> None:
         super().__init__(ratio, cap=cap)

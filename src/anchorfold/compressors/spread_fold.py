@@ -5,12 +5,10 @@ from __future__ import annotations
 import torch
 
 from anchorfold.compressors.anchor_fold import AnchorFold
-from anchorfold.compressors.base import register
 from anchorfold.fold import spread_tokens
 from anchorfold.page import PageState
 
 
-@register
 class SpreadFold(AnchorFold):
     """Focus and fold as in AnchorFold, but a token that repeats an anchor is worth less as another one.
 
@@ -19,6 +17,7 @@ class SpreadFold(AnchorFold):
     """
 
     name = "spread-fold"
+    title, colour, marker = "SpreadFold (ours)", "#8C510A", "h"
 
     def central_tokens(self, page: PageState, alpha: torch.Tensor, m: int) -> torch.Tensor:
         """The anchors `(m,)` in page order."""

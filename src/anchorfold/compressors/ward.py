@@ -5,13 +5,12 @@ from __future__ import annotations
 import torch
 
 from anchorfold.attention.layer_settings import LayerSettings
-from anchorfold.compressors.base import BudgetCompressor, register
+from anchorfold.compressors.base import BudgetCompressor
 from anchorfold.compressors.grouping import average_groups
 from anchorfold.fold import Folded
 from anchorfold.page import PageState
 
 
-@register
 class Ward(BudgetCompressor):
     """Ward linkage on cosine distances, cut into m clusters; means, L2-normalised.
 
@@ -20,6 +19,7 @@ class Ward(BudgetCompressor):
     """
 
     name = "ward"
+    title, colour, marker = "Ward", "#56B4E9", "P"
 
     def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Cluster."""

@@ -2,6 +2,18 @@
 
 from anchorfold.documents.content import FileIdentity
 from anchorfold.documents.files import Document, find_documents
-from anchorfold.documents.rendering import RenderedPage, Renderer
+from anchorfold.documents.kinds import Pages
+from anchorfold.documents.rendering import DocumentFinished, PageFailed, PageRendered, PagesCounted, Renderer, Request
 
-__all__ = ["Document", "FileIdentity", "RenderedPage", "Renderer", "find_documents"]
+__all__ = [
+    "Document",
+    "DocumentFinished",
+    "FileIdentity",
+    "PageFailed",
+    "PageRendered",
+    "Pages",
+    "PagesCounted",
+    "Renderer",
+    "Request",
+    "find_documents",
+]

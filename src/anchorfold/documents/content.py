@@ -8,7 +8,6 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from anchorfold.documents.files import reason
 from anchorfold.errors import UnreadableDocumentError
 
 CHANGED = "changed while it was read"
@@ -45,3 +44,8 @@ def read_file(path: str | Path) -> tuple[bytes, FileIdentity]:
         raise UnreadableDocumentError(CHANGED)
     digest = hashlib.blake2b(data, digest_size=16).hexdigest()
     return data, FileIdentity(digest, len(data), after.st_mtime_ns)
+
+
+def reason(error: OSError) -> str:
+    """What the system says, in a few words."""
+    return (error.strerror or str(error) or type(error).__name__).lower()

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from anchorfold.documents.content import reason
+from anchorfold.documents.kinds import endings, is_document
 from anchorfold.errors import AnchorFoldError
-
-PDF = frozenset({".pdf"})
-IMAGES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff"})
-KINDS = PDF | IMAGES
 
 Skip = Callable[[str, str], None]  # a document's name, and why it is left out
 
@@ -58,11 +56,6 @@ def system_path(text: str) -> str:
     return os.fsdecode(b"".join(plain))
 
 
-def reason(error: OSError) -> str:
-    """What the system says, in a few words."""
-    return (error.strerror or str(error) or type(error).__name__).lower()
-
-
 def source_of(path: str | Path) -> str:
     """The identity of a path: absolute and normalised, links kept as they are."""
     return printable(os.path.abspath(path))
@@ -81,8 +74,8 @@ def find_documents(paths: Iterable[str | Path], skip: Skip, exclude: Path | None
     for given in map(os.path.normpath, paths):
         for path in _walk(given, skip, set(), hidden):
             name = printable(path)
-            if path == given and Path(path).suffix.lower() not in KINDS:
-                skip(name, f"not a kind that can be read ({', '.join(sorted(KINDS))})")
+            if path == given and not is_document(path):
+                skip(name, f"not a kind that can be read ({', '.join(endings())})")
                 continue
             real = os.path.realpath(path)
             if real in seen:
@@ -122,7 +115,7 @@ def _walk(path: str, skip: Skip, above: set[str], hidden: str | None) -> Iterato
         inside = os.path.join(path, entry)
         if entry.startswith("."):
             continue
-        if os.path.isdir(inside) or os.path.splitext(entry)[1].lower() in KINDS:
+        if os.path.isdir(inside) or is_document(entry):
             yield from _walk(inside, skip, above | {real}, hidden)
 
 

@@ -12,6 +12,7 @@ import re
 import select
 import struct
 import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +91,23 @@ class Done:
 
 
 Answer = Ready | Counted | Opened | Started | Picture | PageProblem | DocumentProblem | Done
+
+
+def pages_to_render(
+    total: int, digest: str, wanted: Sequence[int] | None, stored: Mapping[str, Collection[int]]
+) -> list[int]:
+    """Which pages, from 0, of a document with so many are rendered: both sides count on the same.
+
+    Args:
+        total: pages of the document.
+        digest: of its bytes.
+        wanted: pages that were asked for; None for all that are not stored.
+        stored: for each digest the pages of that version that nobody needs any more.
+    """
+    if wanted is not None:
+        return [page for page in wanted if page < total]
+    done = set(stored.get(digest, ()))
+    return [page for page in range(total) if page not in done]
 
 
 def send(descriptor: int, header: dict[str, Any], *parts: bytes, seconds: float | None = None) -> None:

@@ -15,7 +15,7 @@ import pypdfium2 as pdfium
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from anchorfold.documents.content import FileIdentity, read_file
-from anchorfold.documents.files import PDF
+from anchorfold.documents.kinds import Pages, kind_of
 from anchorfold.errors import UnreadableDocumentError
 
 # Backbones say what they want; this is enough for all (Nemotron's eight tiles of 512 x 512).
@@ -36,29 +36,11 @@ _PDF_REASONS = {
 }
 
 
-class Pages:
-    """An open document. `identity` is that of its bytes, `pixels` how large a page is made at most."""
-
-    def __init__(self, identity: FileIdentity, pixels: int) -> None:
-        self.identity, self.pixels = identity, pixels
-
-    def __len__(self) -> int:
-        raise NotImplementedError
-
-    def image(self, number: int) -> Image.Image:
-        """Page `number`, from 0, in RGB; raises UnreadableDocumentError with the reason."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Let go of the file's bytes."""
-        raise NotImplementedError
-
-
 class PdfPages(Pages):
     """A PDF."""
 
     def __init__(self, data: bytes, identity: FileIdentity, pixels: int) -> None:
-        super().__init__(identity, pixels)
+        super().__init__(data, identity, pixels)
         if data.find(b"%PDF-", 0, 1024) < 0:
             raise UnreadableDocumentError("not a PDF, whatever its name says")
         try:
@@ -70,6 +52,12 @@ class PdfPages(Pages):
         if (claimed := len(self.pdf)) > len(data):
             self.pdf.close()
             raise UnreadableDocumentError(f"damaged: it claims {claimed:,} pages in {len(data):,} bytes")
+
+    @classmethod
+    def count(cls, path: str | Path) -> int:
+        """Pages of a file."""
+        with pdfium.PdfDocument(path) as pdf:
+            return len(pdf)
 
     def __len__(self) -> int:
         return len(self.pdf)
@@ -95,10 +83,16 @@ class ImagePages(Pages):
     """An image file; TIFF may hold several pages."""
 
     def __init__(self, data: bytes, identity: FileIdentity, pixels: int) -> None:
-        super().__init__(identity, pixels)
+        super().__init__(data, identity, pixels)
         with _plain_reasons(DAMAGED_IMAGE):
             self.file = Image.open(io.BytesIO(data), formats=IMAGE_FORMATS)
             self.frames = _frames(self.file)
+
+    @classmethod
+    def count(cls, path: str | Path) -> int:
+        """Pages of a file."""
+        with Image.open(path, formats=IMAGE_FORMATS) as image:
+            return _frames(image)
 
     def __len__(self) -> int:
         return self.frames
@@ -149,7 +143,7 @@ def load_pages(path: str | Path, pixels: int = RENDER_PIXELS) -> Pages:
     data, identity = read_file(path)
     if not data:
         raise UnreadableDocumentError("empty file")
-    pages = (PdfPages if Path(path).suffix.lower() in PDF else ImagePages)(data, identity, pixels)
+    pages = kind_of(path)(data, identity, pixels)
     if len(pages) == 0:
         pages.close()
         raise UnreadableDocumentError("no pages")
@@ -158,11 +152,7 @@ def load_pages(path: str | Path, pixels: int = RENDER_PIXELS) -> Pages:
 
 def count_pages(path: str | Path) -> int:
     """How many pages a document has; reads no more of the file than that takes. Raises anything."""
-    if Path(path).suffix.lower() not in PDF:
-        with Image.open(path, formats=IMAGE_FORMATS) as image:
-            return _frames(image)
-    with pdfium.PdfDocument(path) as pdf:
-        return len(pdf)
+    return kind_of(path).count(path)
 
 
 def _pdf_problem(data: bytes, code: int) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from PIL import Image
 
 from anchorfold.documents.limits import MEMORY_EXIT, limit_memory, limit_time
-from anchorfold.documents.messages import MAX_REASON, receive_request, send
+from anchorfold.documents.messages import MAX_REASON, pages_to_render, receive_request, send
 from anchorfold.documents.pages import Pages, count_pages, load_pages
 from anchorfold.errors import UnreadableDocumentError
 
@@ -67,7 +67,15 @@ class RenderChild:
             self.answer("counted", number=number, pages=pages)
         self.answer("done")
 
-    def render(self, path: str, wanted: list[int] | None, pixels: int, thumbnails: bool, seconds: float) -> None:
+    def render(
+        self,
+        path: str,
+        wanted: list[int] | None,
+        stored: dict[str, list[int]],
+        pixels: int,
+        thumbnails: bool,
+        seconds: float,
+    ) -> None:
         """Send the pages of a document, or what is wrong with it; `seconds` are for each page."""
         try:
             with limit_time(seconds):
@@ -76,11 +84,11 @@ class RenderChild:
             self.answer("document problem", reason=printable(problem))
         else:
             pages.pixels = pixels
-            self.answer("opened", pages=len(pages), **vars(pages.identity))
-            for number in range(len(pages)) if wanted is None else wanted:
-                if number < len(pages):
-                    self.answer("started", page=number)
-                    self.send_page(pages, number, thumbnails, seconds)
+            identity = pages.identity
+            self.answer("opened", pages=len(pages), **vars(identity))
+            for number in pages_to_render(len(pages), identity.digest, wanted, stored):
+                self.answer("started", page=number)
+                self.send_page(pages, number, thumbnails, seconds)
         self.answer("done")
 
     def send_page(self, pages: Pages, number: int, with_thumbnail: bool, seconds: float) -> None:

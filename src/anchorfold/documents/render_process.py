@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -23,6 +23,7 @@ from anchorfold.documents.messages import (
     Picture,
     Ready,
     Started,
+    pages_to_render,
     receive_answer,
     send,
 )
@@ -59,18 +60,35 @@ class RenderProcess:
         self._child: subprocess.Popen[bytes] | None = None
 
     def render(
-        self, path: str, wanted: Sequence[int] | None, pixels: int, thumbnails: bool = False
+        self,
+        path: str,
+        wanted: Sequence[int] | None,
+        pixels: int,
+        stored: Mapping[str, Collection[int]] | None = None,
+        thumbnails: bool = False,
     ) -> Iterator[Answer]:
-        """Opened, then Started and Picture or PageProblem for each page; or a DocumentProblem alone."""
-        request = {"path": path, "wanted": wanted, "pixels": pixels, "thumbnails": thumbnails, "seconds": self.seconds}
-        with self._exchange({"kind": "render", **request}):
+        """Opened, then Started and Picture or PageProblem for each page; or a DocumentProblem alone.
+
+        Args:
+            path: the document.
+            wanted: pages, from 0; all but the stored ones if None.
+            pixels: of a page, at most.
+            stored: for each digest the pages of that version that need not be rendered.
+            thumbnails: make a small picture of each page as well.
+        """
+        done = {digest: sorted(pages) for digest, pages in (stored or {}).items()}
+        request = {
+            "kind": "render", "path": path, "wanted": wanted, "stored": done, "pixels": pixels,
+            "thumbnails": thumbnails, "seconds": self.seconds,
+        }  # fmt: skip
+        with self._exchange(request):
             first = self._answer(pixels, self.seconds, Opened, DocumentProblem)
             yield first
             if isinstance(first, DocumentProblem):
                 self._served += 1
             else:
                 assert isinstance(first, Opened)
-                for page in range(first.pages) if wanted is None else [p for p in wanted if p < first.pages]:
+                for page in pages_to_render(first.pages, first.identity.digest, wanted, done):
                     yield self._answer(pixels, self.seconds, Started, page=page)
                     yield self._answer(pixels, self.seconds, Picture, PageProblem, page=page)
                     self._served += 1

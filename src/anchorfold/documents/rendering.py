@@ -10,15 +10,15 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from PIL import Image
 
 from anchorfold.documents.content import CHANGED, FileIdentity
 from anchorfold.documents.files import Document
-from anchorfold.documents.messages import DocumentProblem, Opened, PageProblem, Picture, Started
+from anchorfold.documents.messages import DocumentProblem, Opened, PageProblem, Picture, Started, pages_to_render
 from anchorfold.documents.pages import RENDER_PIXELS
 from anchorfold.documents.render_process import PAGE_SECONDS, RendererFailedError, RenderProcess
 
@@ -29,28 +29,56 @@ LOST_SECONDS = 600.0  # on pages of one document that cannot be rendered: five t
 
 @dataclass(frozen=True)
 class Request:
-    """A document to render: all of its pages, or those numbered (from 0) in `pages`."""
+    """A document to render, without the pages (from 0) that are stored of the version with that digest."""
 
     document: Document
-    pages: Sequence[int] | None = None
+    stored: Mapping[str, Collection[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class RenderedPage:
-    """Page `number` (from 0) of `total`; `image` is None and `problem` says why if it could not be rendered.
+class PagesCounted:
+    """How many pages a document has, known before it is rendered."""
 
-    `number` is None if the problem is the whole document's, and in the last event of a document, which has neither
-    image nor problem. `thumbnail` is a small JPEG. `identity` is that of the bytes which the pages of this document
-    were rendered from, the same in all of its events; None if the file could not be opened.
+    document: Document
+    pages: int
+
+
+@dataclass(frozen=True)
+class PageRendered:
+    """Page `number` (from 0) of `total`, and a small JPEG of it; `identity` is of the bytes that it was made from."""
+
+    document: Document
+    identity: FileIdentity
+    number: int
+    total: int
+    image: Image.Image
+    thumbnail: bytes
+
+
+@dataclass(frozen=True)
+class PageFailed:
+    """Page `number` (from 0) of `total` cannot be rendered; `problem` says why."""
+
+    document: Document
+    identity: FileIdentity
+    number: int
+    total: int
+    problem: str
+
+
+@dataclass(frozen=True)
+class DocumentFinished:
+    """No more pages of a document will come; `problem` says why if not all did.
+
+    `identity` is of the bytes that all of its pages were made from; None if the file could not be opened.
     """
 
     document: Document
-    number: int | None
-    total: int
-    image: Image.Image | None = None
-    thumbnail: bytes = b""
+    identity: FileIdentity | None
     problem: str | None = None
-    identity: FileIdentity | None = None
+
+
+Event = PagesCounted | PageRendered | PageFailed | DocumentFinished
 
 
 class Renderer:
@@ -75,9 +103,8 @@ class Renderer:
         seconds: float = PAGE_SECONDS,
     ) -> None:
         self.requests, self.pixels, self.census = requests, pixels, census
-        self.counts: dict[Document, int] = {}  # pages of the documents of the census, as far as they were counted
         self.process = RenderProcess(memory, seconds)
-        self._out: queue.Queue[RenderedPage | BaseException | None] = queue.Queue(ahead)
+        self._out: queue.Queue[Event | BaseException | None] = queue.Queue(ahead)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="anchorfold-render", daemon=True)
 
@@ -92,7 +119,7 @@ class Renderer:
             self.process.kill()
             self._thread.join(0.1)
 
-    def __iter__(self) -> Iterator[RenderedPage]:
+    def __iter__(self) -> Iterator[Event]:
         while (event := self._out.get()) is not None:
             if isinstance(event, BaseException):
                 raise event
@@ -102,11 +129,8 @@ class Renderer:
         try:
             self._count()
             for request in self.requests:
-                identity = None
                 for event in self._render(request):
-                    identity = event.identity
                     self._put(event)
-                self._put(RenderedPage(request.document, None, 0, identity=identity))
             self._put(None)
         except _StoppedError:
             pass
@@ -116,7 +140,7 @@ class Renderer:
         finally:
             self.process.close()
 
-    def _put(self, event: RenderedPage | BaseException | None) -> None:
+    def _put(self, event: Event | BaseException | None) -> None:
         while not self._stopped.is_set():
             try:
                 return self._out.put(event, timeout=0.2)
@@ -128,16 +152,16 @@ class Renderer:
         if self.census:
             with suppress(RendererFailedError):  # rendering will say what is wrong
                 for counted in self.process.count([str(d.path) for d in self.census], COUNT_SECONDS):
-                    self.counts[self.census[counted.number]] = counted.pages
+                    self._put(PagesCounted(self.census[counted.number], counted.pages))
 
-    def _render(self, request: Request) -> Iterator[RenderedPage]:
-        """Every page once, whatever becomes of the process on the way.
+    def _render(self, request: Request) -> Iterator[Event]:
+        """Every page once, whatever becomes of the process on the way, and the end of the document.
 
         A page that ends the process is tried by a new one, unless this was new: what came before may have done it.
         Then the page is lost, and the next one's turn comes. A document whose lost pages take too long is given up,
         with the pages after that.
         """
-        state = _Progress(request.document, None if request.pages is None else deque(request.pages))
+        state = _Progress(request)
         lost_seconds = 0.0
         while True:
             try:
@@ -148,58 +172,66 @@ class Renderer:
                     return
                 lost_seconds += time.monotonic() - state.began
                 if not failure.used or (failure.timed_out and not state.between_pages):
-                    yield state.event(state.page, problem=str(failure))
                     if state.page is None:
+                        yield state.finished(str(failure))
                         return
+                    yield state.failed(state.page, str(failure))
                     state.finish_page()
                 if state.wanted is not None and not state.wanted:
+                    yield state.finished()
                     return
                 if lost_seconds > LOST_SECONDS:
-                    problem = f"given up: pages that cannot be rendered took {lost_seconds / 60:.0f} minutes"
-                    yield state.event(None, problem=problem)
+                    minutes = lost_seconds / 60
+                    yield state.finished(f"given up: pages that cannot be rendered took {minutes:.0f} minutes")
                     return
 
-    def _attempt(self, state: _Progress) -> Iterator[RenderedPage]:
-        """The events of the pages that are still wanted, until the process fails."""
+    def _attempt(self, state: _Progress) -> Iterator[Event]:
+        """The events of the pages that are still wanted, and the end, unless the process fails."""
         state.page, state.between_pages, state.began = None, False, time.monotonic()
         wanted = None if state.wanted is None else list(state.wanted)
-        for answer in self.process.render(str(state.document.path), wanted, self.pixels, thumbnails=True):
+        problem: str | None = None
+        path, stored = str(state.document.path), state.request.stored
+        for answer in self.process.render(path, wanted, self.pixels, stored, thumbnails=True):
             match answer:
                 case DocumentProblem():
-                    yield state.event(None, problem=answer.reason)
+                    problem = answer.reason
                 case Opened():
                     if not state.open(answer):
                         # It was replaced while a new process started: the rest is of another version.
-                        yield state.event(None, problem=CHANGED)
-                        return
+                        problem = CHANGED
+                        break
                 case Started():
                     state.page, state.between_pages = answer.page, False
                 case Picture():
-                    yield state.event(answer.page, answer.image, answer.thumbnail)
+                    yield state.rendered(answer)
                     state.finish_page()
                 case PageProblem():
-                    yield state.event(answer.page, problem=answer.reason)
+                    yield state.failed(answer.page, answer.reason)
                     state.finish_page()
+        yield state.finished(problem)
 
 
 @dataclass
 class _Progress:
-    """How far a document is: which pages are still wanted (None: all), and which is being rendered since when."""
+    """How far a document is: which pages are still wanted (None: not known yet), which is rendered since when."""
 
-    document: Document
-    wanted: deque[int] | None
+    request: Request
+    wanted: deque[int] | None = None
     total: int = 0
     identity: FileIdentity | None = None
     page: int | None = None
     between_pages: bool = False
     began: float = 0.0
 
+    @property
+    def document(self) -> Document:
+        return self.request.document
+
     def open(self, opened: Opened) -> bool:
         """Whether this is the version that was opened before, if any was."""
         if self.identity is None:
             self.total, self.identity = opened.pages, opened.identity
-            wanted = range(self.total) if self.wanted is None else self.wanted
-            self.wanted = deque(p for p in wanted if p < self.total)
+            self.wanted = deque(pages_to_render(self.total, self.identity.digest, None, self.request.stored))
         return self.identity.digest == opened.identity.digest
 
     def finish_page(self) -> None:
@@ -207,10 +239,16 @@ class _Progress:
         self.wanted.popleft()
         self.page, self.between_pages, self.began = None, True, time.monotonic()
 
-    def event(
-        self, number: int | None, image: Image.Image | None = None, thumbnail: bytes = b"", problem: str | None = None
-    ) -> RenderedPage:
-        return RenderedPage(self.document, number, self.total, image, thumbnail, problem, self.identity)
+    def rendered(self, picture: Picture) -> PageRendered:
+        assert self.identity is not None
+        return PageRendered(self.document, self.identity, picture.page, self.total, picture.image, picture.thumbnail)
+
+    def failed(self, page: int, problem: str) -> PageFailed:
+        assert self.identity is not None
+        return PageFailed(self.document, self.identity, page, self.total, problem)
+
+    def finished(self, problem: str | None = None) -> DocumentFinished:
+        return DocumentFinished(self.document, self.identity, problem)
 
 
 class _StoppedError(Exception):

@@ -23,7 +23,6 @@ import torch
 from PIL import Image
 
 from anchorfold.backbones.base import Retriever
-from anchorfold.compressors import DocPruner
 from anchorfold.evaluation.benchmarks import find_corpora
 from anchorfold.evaluation.corpus import Corpus, local_corpus
 from anchorfold.evaluation.methods import Method
@@ -68,8 +67,8 @@ def synchronise(device: torch.device) -> None:
 def time_method(model: Retriever, method: Method, images: Sequence[Image.Image], warm_up: int, passes: int) -> Latency:
     """Run the protocol for one method in this process."""
     each = method.make()
-    if isinstance(each, DocPruner):
-        model.calibrate(each, images[:128])
+    if not each.ready:
+        each.calibrate_on(model, images[: each.calibration_pages])
     signals = list(each.signals(model.settings))
     batches = [model.prepare_pages([image]) for image in images]
     totals: list[list[float]] = []

@@ -9,18 +9,12 @@ from statistics import fmean
 from torch import Tensor
 
 from anchorfold.backbones.base import Retriever
-from anchorfold.compressors import DocPruner, FullIndex, wanted_signals
+from anchorfold.compressors import AnchorFold, FullIndex, compressor_names, wanted_signals
 from anchorfold.evaluation.measure import compare
 from anchorfold.evaluation.methods import Method
 from anchorfold.evaluation.pairs import Pair
 from anchorfold.page import PageState
 from anchorfold.scoring import maxsim, score_retention
-
-METHODS = (
-    "anchorfold", "spread-fold", "focus-clustering", "semantic-clustering", "ward", "sap", "docpruner", "1d-pooling",
-    "random-anchors", "random",
-)  # fmt: skip
-HELD_OUT = 128
 
 
 @dataclass(frozen=True)
@@ -36,14 +30,18 @@ class Kept:
 
 
 def compare_on_pairs(
-    model: Retriever, pairs: Iterable[Pair], ratios: Sequence[float], names: Sequence[str] = METHODS
+    model: Retriever, pairs: Iterable[Pair], ratios: Sequence[float], names: Sequence[str] | None = None
 ) -> list[Kept]:
-    """Score retention of every training-free method on the same pairs. DocPruner's threshold comes from them too."""
+    """Score retention on the same pairs, of every training-free method unless some are named; the first is compared.
+
+    What must be calibrated, is on these pages.
+    """
+    others = [n for n in compressor_names(training_free=True) if n not in (AnchorFold.name, FullIndex.name)]
+    names = names or [AnchorFold.name, *others, "random-anchors"]
     methods = [Method(name, ratio=ratio) for ratio in ratios for name in names]
     made = {m.label: m.make() for m in methods}
     signals = wanted_signals(made.values(), model.settings)
-    pruners = [c for c in made.values() if isinstance(c, DocPruner)]
-    held: list[Tensor] = []
+    waiting = [c for c in made.values() if not c.ready]
     states: list[tuple[Tensor, PageState]] = []
     for text, image in pairs:
         (state,) = model.page_states([image], signals)
@@ -51,10 +49,8 @@ def compare_on_pairs(
         if not len(query) or float(maxsim([query], [state.embeddings.cpu()])) <= 0:
             continue  # what is kept of nothing is not defined
         states.append((query, state))
-        if pruners and len(held) < HELD_OUT:
-            held.append(state.mean_signal(pruners[0].signals(model.settings)))
-    for pruner in pruners:
-        pruner.calibrate(iter(held))
+    for each in waiting:
+        each.calibrate([state for _, state in states[: each.calibration_pages]], model.settings)
     values: dict[str, dict[str, float]] = {label: {} for label in made}
     for number, (query, state) in enumerate(states):
         full = model.compress(state, FullIndex())

@@ -16,7 +16,7 @@ from anchorfold.page import PatchGrid
 from anchorfold.scoring import score_retention
 
 if TYPE_CHECKING:
-    from anchorfold.index.index import Index
+    from anchorfold.index import Index
 
 # From little to much: yellow, orange, red, magenta, ever darker; seen with any colour vision, on any paper.
 COLOURS = np.array([(253, 224, 71), (251, 146, 60), (239, 68, 68), (200, 20, 130)], np.float32)

@@ -9,43 +9,36 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self, overload
 
+import pyarrow as pa
 import torch
 from torch import Tensor
 
-from anchorfold.attention.layer_settings import DEFAULT_MODEL, LayerSettings
-from anchorfold.backbones.nano.query_side import QuerySide
-from anchorfold.compressors import Compressor, Pinned, compressor
+from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.backbones.encoder import PageEncoder
+from anchorfold.compressors import COMPRESSORS, Compressor, Pinned
 from anchorfold.documents.files import matches, require_name
-from anchorfold.errors import AnchorFoldError, LockedError, MismatchError
+from anchorfold.documents.listing import Listing, list_documents
+from anchorfold.errors import AnchorFoldError, LockedError, NotAnIndexError
+from anchorfold.index.export import EXPORTERS
 from anchorfold.index.ingest import AddReport, Ingest, Progress
-from anchorfold.index.options import budget_options, require_same
+from anchorfold.index.model import DEFAULT_MODEL, IndexModel, load_model
+from anchorfold.index.options import DEFAULT_DTYPE, choose_compressor, plain_options, require_same, require_usable
 from anchorfold.index.scan import Scanner
 from anchorfold.index.store.flat import FlatIndex, open_flat
-from anchorfold.index.store.folder import is_index, make_folder
+from anchorfold.index.store.folder import make_folder
 from anchorfold.index.store.info import IndexInfo, index_info
 from anchorfold.index.store.lock import writer_lock
-from anchorfold.index.store.schema import DTYPES, IndexSettings, encoded_of
+from anchorfold.index.store.schema import IndexSettings, encoded_of
 from anchorfold.index.store.table import PageTable
 from anchorfold.page import EncodedPage
 
-if TYPE_CHECKING:
-    from anchorfold.backbones import Retriever
-
-ABOUT_A_PAGE = (
-    "source",
-    "document",
-    "page",
-    "pages",
-    "digest",
-    "size",
-    "modified",
-    "full",
-    "kept",
-    "thumbnail",
-    "problem",
-)
+# All that is known of a page besides its vectors.
+DETAILS = (
+    "source", "document", "page", "pages", "digest", "size", "modified", "full", "kept", "thumbnail", "problem",
+)  # fmt: skip
+CREATION_WAIT = 30.0  # seconds for somebody else who makes the same index
 
 
 @dataclass(frozen=True)
@@ -62,78 +55,102 @@ class Index:
     """A folder with a table of pages. Make one with `Index.create`, come back to it with `Index.open`.
 
     Any number of processes may search at once, and one may write; searching sees new pages at its next query.
+
+    >>> from anchorfold import AnchorFold, Index
+    >>> index = Index.create("my.index", compressor=AnchorFold(ratio=0.1))
+    >>> index.add("reports").pages
+    2
+    >>> [(hit.document, hit.page) for hit in index.search("net revenue by region", top=1)]
+    [('reports/annual.pdf', 2)]
     """
 
-    def __init__(self, table: PageTable, model: str | Retriever | None, load_options: dict[str, Any]) -> None:
-        self._table, self._given, self._load_options = table, model, load_options
+    def __init__(self, table: PageTable, model: IndexModel) -> None:
+        self._table, self._model = table, model
         self._scanner: Scanner | None = None
         self._opening = threading.Lock()
-        if model is not None and not isinstance(model, str):
-            self._check(model)
 
     @classmethod
     def create(
         cls,
         path: str | Path,
-        model: str | Retriever = DEFAULT_MODEL,
-        ratio: float | None = None,
+        model: str | PageEncoder = DEFAULT_MODEL,
+        compressor: Compressor | None = None,
         *,
-        cap: int | None = None,
-        method: str = "anchorfold",
-        dtype: str = "float16",
+        dtype: str | None = None,
         thumbnails: bool = True,
-        exist_ok: bool = False,
         **load_options: Any,
-    ) -> Index:
+    ) -> Self:
         """A new, empty index.
 
         Args:
             path: a folder that is empty or does not exist.
-            model: what `anchorfold.load` takes, or a retriever.
-            ratio: vectors kept of each page, 0.2 (five times smaller) if neither it nor `cap` is given.
-            cap: or at most that many vectors a page.
-            method: a compressor's name.
-            dtype: of stored vectors: float16, float32 or int8.
+            model: what `anchorfold.load` takes, or an encoder.
+            compressor: what makes pages smaller; `AnchorFold(ratio=0.2)`, five times smaller, if None.
+            dtype: of stored vectors: float16 (if None), float32 or int8.
             thumbnails: keep a small picture of each page.
-            exist_ok: open the index instead if there is one already that was made with the same settings.
             **load_options: for `anchorfold.load`.
         """
-        folder = Path(path)
-        if dtype not in DTYPES:
-            raise AnchorFoldError(f"vectors cannot be stored as {dtype!r}: choose one of {', '.join(DTYPES)}.")
-        options = budget_options(method, ratio, cap)
-        made = compressor(method, **options)
-        make_folder(folder)
-        retriever = load_model(model, load_options) if isinstance(model, str) else model
-        settings = IndexSettings(
-            model=retriever.name, fingerprint=retriever.fingerprint, dim=retriever.dim, method=method,
-            options=options, window=retriever.settings.window, steps=retriever.settings.steps, dtype=dtype,
-            thumbnails=thumbnails, load_options=getattr(retriever, "load_options", {}),
-            layers=asdict(retriever.settings),
-        )  # fmt: skip
-        if made.signals(retriever.settings):
-            retriever.warn_if_causal()
-        with writer_lock(folder, wait=30):
-            if is_index(folder):
-                if not exist_ok:
-                    raise AnchorFoldError(f"{folder} holds an index already: open it, or choose another folder.")
-                table = PageTable.open(folder)
-                require_same(table.settings, method, options, dtype)
-            else:
-                table = PageTable.create(folder, settings)
-        return cls(table, retriever, load_options)
+        if _opened(Path(path)) is not None:
+            raise AnchorFoldError(f"{path} holds an index already: open it, or choose another folder.")
+        return cls._create(Path(path), model, compressor, dtype, thumbnails, load_options)
 
     @classmethod
-    def open(cls, path: str | Path, model: str | Retriever | None = None, **load_options: Any) -> Index:
+    def open(cls, path: str | Path, model: str | PageEncoder | None = None, **load_options: Any) -> Self:
         """An index that exists.
 
         Args:
             path: its folder.
-            model: a retriever, or where its model is now; the one that it was made with if None. It is loaded when it
+            model: an encoder, or where its model is now; the one that it was made with if None. It is loaded when it
                 is first needed, and refused if its weights are others.
             **load_options: for `anchorfold.load`.
         """
-        return cls(PageTable.open(Path(path)), model, load_options)
+        table = PageTable.open(Path(path))
+        return cls(table, IndexModel(table.folder, table.settings, model, load_options))
+
+    @classmethod
+    def open_or_create(
+        cls,
+        path: str | Path,
+        model: str | PageEncoder | None = None,
+        compressor: Compressor | None = None,
+        *,
+        dtype: str | None = None,
+        thumbnails: bool = True,
+        **load_options: Any,
+    ) -> Self:
+        """The index at a path, made if there is none.
+
+        The arguments are those of `create`; what is given must agree with an index that exists, and None does.
+        """
+        table = _opened(Path(path))
+        if table is None:
+            return cls._create(Path(path), model or DEFAULT_MODEL, compressor, dtype, thumbnails, load_options)
+        require_same(table.settings, compressor, dtype)
+        return cls(table, IndexModel(table.folder, table.settings, model, load_options))
+
+    @classmethod
+    def _create(
+        cls, folder: Path, model: str | PageEncoder, compressor: Compressor | None, dtype: str | None,
+        thumbnails: bool, load_options: dict[str, Any],
+    ) -> Self:  # fmt: skip
+        compressor, dtype = compressor or choose_compressor(), dtype or DEFAULT_DTYPE
+        require_usable(compressor, dtype)
+        make_folder(folder)
+        encoder = load_model(model, load_options) if isinstance(model, str) else model
+        if obstacle := compressor.obstacle(encoder.settings):
+            raise AnchorFoldError(obstacle)
+        settings = IndexSettings(
+            model=encoder.name, load_options=dict(encoder.load_options), fingerprint=encoder.fingerprint,
+            dim=encoder.dim, method=compressor.name, options=plain_options(compressor), dtype=dtype,
+            thumbnails=thumbnails, layers=asdict(encoder.settings),
+        )  # fmt: skip
+        if compressor.signals(encoder.settings):
+            encoder.warn_if_causal()
+        with writer_lock(folder, CREATION_WAIT):
+            # Somebody else may have made it while the model was loaded.
+            table = _opened(folder) or PageTable.create(folder, settings)
+        require_same(table.settings, compressor, dtype)
+        return cls(table, IndexModel(table.folder, table.settings, encoder, load_options))
 
     # What it is.
 
@@ -152,46 +169,20 @@ class Index:
         """Moves with every change."""
         return self._table.version
 
-    @cached_property
-    def model(self) -> Retriever:
-        """The retriever that it was made with."""
-        if self._given is not None and not isinstance(self._given, str):
-            return self._given
-        stored = dict(self.settings.load_options)
-        if self.settings.bidirectional is not None:
-            stored.setdefault("bidirectional", self.settings.bidirectional)
-        if self._given is not None:
-            stored.pop("revision", None)  # of the model's old place
-        given = {k: v for k, v in self._load_options.items() if v is not None}
-        try:
-            model = load_model(self._given or self.settings.model, {**stored, **given})
-        except (OSError, ValueError) as error:
-            if self._given is not None:
-                raise
-            revision = f", revision {stored['revision']}" if stored.get("revision") else ""
-            raise AnchorFoldError(
-                f"{self.path} was made with the model {self.settings.model}{revision}, which cannot be loaded: {error} "
-                "If it is elsewhere now, say where: --model on the command line, Index.open(path, model=...) in Python."
-            ) from error
-        self._check(model)
-        return model
+    @property
+    def model(self) -> PageEncoder:
+        """The encoder that it was made with, loaded when it is first asked for."""
+        return self._model.encoder
 
     @cached_property
     def compressor(self) -> Compressor:
         """The compressor that it was made with, bound to the layers of that time."""
-        made_with = self.settings
-        if made_with.layers is not None:
-            layers = LayerSettings.from_dict(made_with.layers)
-        else:
-            layers = replace(self.model.settings, window=made_with.window, steps=made_with.steps)
-        return Pinned(compressor(made_with.method, **made_with.options), layers)
-
-    def _check(self, model: Retriever | QuerySide) -> None:
-        if model.fingerprint != self.settings.fingerprint:
-            raise MismatchError(
-                f"{self.path} was made with another model ({self.settings.model}, fingerprint "
-                f"{self.settings.fingerprint}; this one has {model.fingerprint}): load that one, or index again."
-            )
+        settings = self.settings
+        if settings.layers is not None:
+            layers = LayerSettings.from_dict(settings.layers)
+        else:  # version 0.1 kept the window and the depth alone
+            layers = replace(self.model.settings, window=settings.window, steps=settings.steps)
+        return Pinned(COMPRESSORS[settings.method](**settings.options), layers)
 
     # Writing.
 
@@ -208,7 +199,7 @@ class Index:
 
     def add(
         self,
-        paths: str | Path | Sequence[str | Path],
+        paths: str | Path | Sequence[str | Path] | Listing,
         *,
         prune: bool = False,
         progress: Callable[[Progress], None] | None = None,
@@ -220,20 +211,21 @@ class Index:
         """Add documents, or bring them up to date: only what changed is encoded.
 
         Args:
-            paths: files or folders: PDF, PNG, JPEG, WebP, TIFF.
+            paths: files or folders (PDF, PNG, JPEG, WebP, TIFF), or a listing of them that was made before.
             prune: drop documents of these folders that are no longer on disk.
-            progress: told after every page.
+            progress: called after every page.
             stop: asked after every page; True ends the run after the current batch, which is committed.
             batch_size: pages a forward pass.
             wait: seconds to wait for another writer; negative waits for ever, 0 does not.
-            waiting: told, in a sentence, whom it waits for.
+            waiting: called with a sentence on whom it waits for.
         """
-        paths = [paths] if isinstance(paths, (str, Path)) else list(paths)
         if batch_size is not None and batch_size < 1:
             raise AnchorFoldError(f"a batch needs at least 1 page, got {batch_size}.")
+        listing = paths if isinstance(paths, Listing) else list_documents(paths, exclude=self.path)
         try:
             with self._writing(wait, waiting, stop):
-                report = Ingest(self._table, self.model, self.compressor, progress, stop, batch_size).run(paths, prune)
+                ingest = Ingest(self._table, self.model, self.compressor, progress, stop, batch_size)
+                report = ingest.run(listing, prune)
                 self._table.finish()
         except LockedError:
             if stop is None or not stop():
@@ -268,6 +260,17 @@ class Index:
 
     # Reading.
 
+    @overload  # a text is a sequence of texts too, so the checker sees an overlap where none is meant
+    def search(  # type: ignore[overload-overlap]
+        self, query: str, top: int = 10, *, documents: str | Sequence[str] | None = None, exact: bool | None = None
+    ) -> list[Hit]: ...
+
+    @overload
+    def search(
+        self, query: Sequence[str], top: int = 10, *, documents: str | Sequence[str] | None = None,
+        exact: bool | None = None,
+    ) -> list[list[Hit]]: ...  # fmt: skip
+
     def search(
         self,
         query: str | Sequence[str],
@@ -275,7 +278,7 @@ class Index:
         *,
         documents: str | Sequence[str] | None = None,
         exact: bool | None = None,
-    ) -> Any:
+    ) -> list[Hit] | list[list[Hit]]:
         """The best pages: a list of hits for one query, a list of such lists for several.
 
         Args:
@@ -288,19 +291,8 @@ class Index:
         texts = [query] if isinstance(query, str) else list(query)
         if top < 1:
             raise AnchorFoldError(f"top must be at least 1, got {top}.")
-        found = self.search_vectors(self._encode_queries(texts), top, documents=documents, exact=exact)
-        return found[0] if isinstance(query, str) else found
-
-    def _encode_queries(self, texts: list[str]) -> list[Tensor]:
-        if self._given is None and "model" not in vars(self) and self.settings.model == DEFAULT_MODEL:
-            self._check(self._query_side)
-            return self._query_side.encode_queries(texts)
-        return self.model.encode_queries(texts)
-
-    @cached_property
-    def _query_side(self) -> QuerySide:
-        """Enough of the embedded model for searching."""
-        return QuerySide()
+        hits = self.search_vectors(self._model.encode_queries(texts), top, documents=documents, exact=exact)
+        return hits[0] if isinstance(query, str) else hits
 
     def search_vectors(
         self,
@@ -316,9 +308,9 @@ class Index:
         allowed = None if documents is None else self._allowed(documents, pages)
         results = []
         for ranking in scanner.top(queries, top, allowed, exact):
-            numbers = [n for n, _ in ranking]
-            rows = pages.take(numbers).to_pylist() if numbers else []
-            results.append([Hit(r["document"], r["page"], s, r["source"]) for r, (_, s) in zip(rows, ranking, strict=True)])  # fmt: skip  # noqa: E501
+            rows = pages.take([number for number, _ in ranking]).to_pylist() if ranking else []
+            scored = zip(rows, ranking, strict=True)
+            results.append([Hit(row["document"], row["page"], score, row["source"]) for row, (_, score) in scored])
         return results
 
     def flat(self) -> FlatIndex:
@@ -332,7 +324,7 @@ class Index:
                 self._scanner = Scanner(self._table.consistently(lambda: open_flat(self._table)))
             return self._scanner
 
-    def _allowed(self, documents: str | Sequence[str], pages: Any) -> Tensor:
+    def _allowed(self, documents: str | Sequence[str], pages: pa.Table) -> Tensor:
         wanted = [documents] if isinstance(documents, str) else list(documents)
         for name in wanted:
             require_name(name)
@@ -359,15 +351,15 @@ class Index:
 
     def page_at(self, source: str, page: int) -> tuple[EncodedPage, dict[str, Any]]:
         """As `page`, by the absolute path of the document."""
-        row = self._page_row(source, page, self._table.table.schema.names)
-        return encoded_of(row, 0), {name: row[name][0].as_py() for name in ABOUT_A_PAGE}
+        row = self._page_row(source, page)
+        return encoded_of(row, 0), {name: row[name][0].as_py() for name in DETAILS}
 
-    def about_at(self, source: str, page: int) -> dict[str, Any]:
+    def details_at(self, source: str, page: int) -> dict[str, Any]:
         """What is known of a page, without reading its vectors."""
-        row = self._page_row(source, page, ABOUT_A_PAGE)
-        return {name: row[name][0].as_py() for name in ABOUT_A_PAGE}
+        row = self._page_row(source, page, DETAILS)
+        return {name: row[name][0].as_py() for name in DETAILS}
 
-    def _page_row(self, source: str, page: int, columns: Sequence[str]) -> Any:
+    def _page_row(self, source: str, page: int, columns: Sequence[str] | None = None) -> pa.Table:
         row = self._table.page(source, page, columns)
         if row is None:
             raise AnchorFoldError(f"{self.path} holds no page {page} of {os.path.basename(source)!r}.")
@@ -379,15 +371,17 @@ class Index:
         return self._table.consistently(lambda: index_info(self._table))
 
     def export(self, to: str, target: str | Path, **options: Any) -> int:
-        """Write all pages elsewhere: `to` is qdrant, parquet or npz. Returns the number of pages written."""
-        from anchorfold.index.export import exporter
+        """Write all pages elsewhere: `to` is qdrant, parquet, npz or another target that a package offers.
 
+        Returns the number of pages written.
+        """
         self._table.refresh()
-        return self._table.consistently(lambda: exporter(to)(self._table, target, **options))
+        return self._table.consistently(lambda: EXPORTERS[to].write(self._table, target, **options))
 
 
-def load_model(name: str, options: dict[str, Any]) -> Retriever:
-    """`anchorfold.load`, imported when a model is needed: counting and removing pages go without."""
-    from anchorfold.backbones import load
-
-    return load(name, **options)
+def _opened(folder: Path) -> PageTable | None:
+    """The table of a folder, or None if it holds none."""
+    try:
+        return PageTable.open(folder)
+    except NotAnIndexError:
+        return None

@@ -7,21 +7,27 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
+from anchorfold.backbones.encoder import PageEncoder
 from anchorfold.compressors import Compressor
-from anchorfold.documents import Document, FileIdentity, RenderedPage, Renderer, find_documents
-from anchorfold.documents.files import source_of, system_path
-from anchorfold.documents.rendering import Request
+from anchorfold.documents import (
+    Document,
+    DocumentFinished,
+    FileIdentity,
+    PageFailed,
+    PageRendered,
+    PagesCounted,
+    Renderer,
+    Request,
+)
+from anchorfold.documents.files import system_path
+from anchorfold.documents.listing import Listing
+from anchorfold.documents.rendering import Event
 from anchorfold.errors import BrokenModelError
 from anchorfold.index.plan import make_plan, missing_documents
 from anchorfold.index.store.schema import PageRow
 from anchorfold.index.store.table import DocumentState, PageTable
 from anchorfold.page import EncodedPage
-
-if TYPE_CHECKING:
-    from anchorfold.backbones import Retriever
 
 COMMIT_PAGES = 32
 COMMIT_SECONDS = 15.0
@@ -92,7 +98,7 @@ class Ingest:
     def __init__(
         self,
         table: PageTable,
-        model: Retriever,
+        model: PageEncoder,
         compressor: Compressor,
         progress: Callable[[Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
@@ -106,18 +112,18 @@ class Ingest:
         self._outcomes: dict[str, str] = {}  # source to added, changed or unchanged: a document counts once
         self._again: list[Document] = []
         self._rows: list[PageRow] = []
-        self._batch: list[tuple[RenderedPage, _Reading]] = []
+        self._batch: list[tuple[PageRendered, _Reading]] = []
         self._failures: list[str] = []
         self._flushed = time.monotonic()
         self._counts: dict[Document, int] = {}
         self._done = 0.0  # pages of finished documents
 
-    def run(self, paths: Sequence[str | Path], prune: bool = False) -> AddReport:
-        """Add or update every document among the paths; with `prune`, drop those that are gone from them."""
+    def run(self, listing: Listing, prune: bool = False) -> AddReport:
+        """Add or update every document listed; with `prune`, drop those that are gone from the listed folders."""
         began = time.monotonic()
-        found = list(find_documents(paths, self._skip, exclude=self.table.folder))
-        self.progress.of_documents = len(found)
-        self._again = found
+        self.report.skipped.extend(listing.skipped)
+        self.progress.of_documents = len(listing.documents)
+        self._again = list(listing.documents)
         for _ in range(PASSES):
             documents, self._again = self._again, []
             self._pass(documents)
@@ -127,7 +133,7 @@ class Ingest:
         else:
             for document in self._again:
                 self._skip(document.name, "changes while it is read: index it again when it is finished")
-        self._note_missing(paths, {d.source for d in found}, prune)
+        self._note_missing(listing, prune)
         for outcome in ("added", "changed", "unchanged"):
             setattr(self.report, outcome, sum(o == outcome for o in self._outcomes.values()))
         self.report.seconds = time.monotonic() - began
@@ -136,7 +142,7 @@ class Ingest:
     def _pass(self, documents: Sequence[Document]) -> None:
         """Read some documents; those that changed meanwhile are left in `self._again`."""
         states = self._states = self.table.documents()
-        plan = make_plan(documents, states, lambda source: os.path.exists(system_path(source)))
+        plan = make_plan(documents, states, _exists)
         self.table.move(plan.moved)
         states.update({new: states.pop(old) for old, new in plan.moved.items()})
         self.table.drop_staged(plan.stale)
@@ -145,9 +151,8 @@ class Ingest:
             self._advance(document)
         self.show(self.progress)
         readings = {d.source: _Reading(d, states.get(d.source) or DocumentState(d.name)) for d in plan.read}
-        requests = [Request(d) for d in plan.read]
+        requests = [Request(r.document, stored_pages(r.state)) for r in readings.values()]
         with Renderer(requests, self.model.page_pixels, census=plan.read) as renderer:
-            self._counts = renderer.counts
             try:
                 for event in renderer:
                     self._take(event, readings[event.document.source])
@@ -164,26 +169,25 @@ class Ingest:
     def _skip(self, name: str, why: str) -> None:
         self.report.skipped.append((name, why))
 
-    def _take(self, event: RenderedPage, reading: _Reading) -> None:
-        self.progress.current = event.document.name
-        reading.identity = event.identity or reading.identity
-        if event.number is None:
-            if event.problem is not None:
-                reading.problem = event.problem
-            else:
+    def _take(self, event: Event, reading: _Reading) -> None:
+        match event:
+            case PagesCounted():
+                self._counts[event.document] = event.pages
+                return
+            case DocumentFinished():
+                reading.identity, reading.problem = event.identity, event.problem
                 self._finish(reading)
-        elif reading.identity is not None and event.number in stored_pages(reading.state).get(
-            reading.identity.digest, ()
-        ):
-            return
-        elif event.problem is not None:
-            self._skip(f"{event.document.name} page {event.number + 1}", event.problem)
-            self._rows.append(self._row(event, reading, None))
-        else:
-            self._batch.append((event, reading))
-            if len(self._batch) >= self.batch_size:
-                self._encode()
-            self._show_share(event.number + 1)
+            case PageFailed():
+                reading.identity = event.identity
+                self._skip(f"{event.document.name} page {event.number + 1}", event.problem)
+                self._rows.append(self._row(event, reading, problem=event.problem))
+            case PageRendered():
+                reading.identity = event.identity
+                self._batch.append((event, reading))
+                if len(self._batch) >= self.batch_size:
+                    self._encode()
+                self._show_share(event.number + 1)
+        self.progress.current = event.document.name
         if len(self._rows) >= COMMIT_PAGES or time.monotonic() - self._flushed > COMMIT_SECONDS:
             self._flush()
         self.show(self.progress)
@@ -194,7 +198,8 @@ class Ingest:
         self._advance(document)
         if reading.file_changed:
             self._again.append(document)
-        elif reading.problem is not None:
+            return  # a half-written file must not replace a whole one
+        if reading.problem is not None:
             self._skip(document.name, kept_note(reading.problem, state))
         if reading.problem is not None or identity is None:
             return
@@ -237,16 +242,16 @@ class Ingest:
         for (event, reading), page in zip(batch, self._encoded(batch), strict=True):
             if page is None:
                 continue
-            self._rows.append(self._row(event, reading, page))
+            self._rows.append(self._row(event, reading, encoded=page, thumbnail=event.thumbnail))
             self.report.pages += 1
             self.report.vectors += len(page)
             self.report.full_vectors += page.full
         self.report.encode_seconds += time.monotonic() - began
         self.progress.pages = self.report.pages
 
-    def _encoded(self, batch: list[tuple[RenderedPage, _Reading]]) -> list[EncodedPage | None]:
+    def _encoded(self, batch: list[tuple[PageRendered, _Reading]]) -> list[EncodedPage | None]:
         try:
-            images = [event.image for event, _ in batch if event.image is not None]
+            images = [event.image for event, _ in batch]
             pages: list[EncodedPage | None] = list(self.model.encode_pages(images, self.compressor, self.batch_size))
         except (BrokenModelError, ValueError, OSError, RuntimeError) as error:
             if len(batch) > 1:  # one page may be to blame, or too many at once
@@ -258,24 +263,26 @@ class Ingest:
         self._failures.clear()
         return pages
 
-    def _blame(self, event: RenderedPage, reading: _Reading, why: str) -> None:
+    def _blame(self, event: PageRendered, reading: _Reading, why: str) -> None:
         """Leave a page out; the next run tries it again. Several that fail alike in a row are not to blame."""
         self._failures.append(why)
         if self._failures[-ALIKE_FAILURES:] == [why] * ALIKE_FAILURES:
             raise BrokenModelError(
                 f"{ALIKE_FAILURES} pages in a row could not be encoded ({why}): stopped at "
-                f"{event.document.name} page {(event.number or 0) + 1}; mend the model or its settings and run again."
+                f"{event.document.name} page {event.number + 1}; mend the model or its settings and run again."
             )
-        self._skip(f"{event.document.name} page {(event.number or 0) + 1}", f"cannot be encoded ({why})")
+        self._skip(f"{event.document.name} page {event.number + 1}", f"cannot be encoded ({why})")
         reading.complete = False
 
-    def _row(self, event: RenderedPage, reading: _Reading, page: EncodedPage | None) -> PageRow:
-        document, identity = event.document, reading.identity
-        assert identity is not None  # pages come after the file was opened
+    def _row(
+        self, event: PageRendered | PageFailed, reading: _Reading, encoded: EncodedPage | None = None,
+        thumbnail: bytes = b"", problem: str | None = None,
+    ) -> PageRow:  # fmt: skip
+        document, identity = event.document, event.identity
         return PageRow(
-            source=document.source, document=document.name, page=(event.number or 0) + 1, pages=event.total,
+            source=document.source, document=document.name, page=event.number + 1, pages=event.total,
             digest=identity.digest, size=identity.size, modified=identity.modified, live=not reading.staged,
-            encoded=page, thumbnail=event.thumbnail if self.table.settings.thumbnails else b"", problem=event.problem,
+            encoded=encoded, thumbnail=thumbnail if self.table.settings.thumbnails else b"", problem=problem,
         )  # fmt: skip
 
     def _flush(self) -> None:
@@ -283,11 +290,9 @@ class Ingest:
         self.table.append(rows)
         self._flushed = time.monotonic()
 
-    def _note_missing(self, paths: Sequence[str | Path], present: set[str], prune: bool) -> None:
-        gone = missing_documents(
-            [source_of(p) for p in paths], present, self._states,
-            lambda source: os.path.exists(system_path(source)),
-        )  # fmt: skip
+    def _note_missing(self, listing: Listing, prune: bool) -> None:
+        present = {d.source for d in listing.documents}
+        gone = missing_documents(listing.roots, present, self._states, _exists)
         if prune:
             self.table.remove(gone)
             self.report.removed = len(gone)
@@ -304,6 +309,17 @@ def stored_pages(state: DocumentState) -> dict[str, set[int]]:
 def kept_note(problem: str, state: DocumentState) -> str:
     """The problem, and that an earlier version stays searchable."""
     return f"{problem}; the version indexed before is kept" if state.have else problem
+
+
+def _exists(source: str) -> bool:
+    """Whether a file is there, or may be: what cannot be looked at, or is a link to nowhere, is not called gone."""
+    try:
+        os.lstat(system_path(source))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _as_it_is_now(document: Document) -> Document | None:

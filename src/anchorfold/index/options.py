@@ -1,36 +1,62 @@
-"""The compressor of an index: its options checked, and compared with those of an index that exists."""
+"""What an index is made with: a compressor from a name and a budget, and agreement with an index that exists."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from anchorfold.compressors import BudgetCompressor, FullIndex, compressor
+from anchorfold.compressors import COMPRESSORS, AnchorFold, Compressor
 from anchorfold.errors import AnchorFoldError, MismatchError
-from anchorfold.index.store.schema import IndexSettings
+from anchorfold.index.store.schema import DTYPES, IndexSettings
 
 DEFAULT_RATIO = 0.2  # near lossless
+DEFAULT_DTYPE = "float16"
 
 
-def budget_options(method: str, ratio: float | None, cap: int | None) -> dict[str, Any]:
-    """A compressor's options from a ratio or a cap, checked."""
-    if method == FullIndex.name:
-        return {}
+def choose_compressor(method: str | None = None, ratio: float | None = None, cap: int | None = None) -> Compressor:
+    """A compressor by name and budget; `AnchorFold(ratio=0.2)` if nothing is given."""
     if ratio is not None and cap is not None:
         raise AnchorFoldError("give a ratio or a cap, not both.")
-    options: dict[str, Any] = {"cap": cap} if cap is not None else {"ratio": DEFAULT_RATIO if ratio is None else ratio}
+    kind = COMPRESSORS[method or AnchorFold.name]
     try:
-        made = compressor(method, **options)
+        if ratio is None and cap is None:
+            try:
+                return kind.with_budget()
+            except ValueError:  # it wants a budget
+                ratio = DEFAULT_RATIO
+        return kind.with_budget(ratio, cap)
     except ValueError as error:
         raise AnchorFoldError(str(error)) from error
-    if not isinstance(made, BudgetCompressor):
-        raise AnchorFoldError(f"{method} must be calibrated before it can index: choose another method.")
+
+
+def require_usable(compressor: Compressor, dtype: str) -> None:
+    """Refuse what no index can be made with."""
+    if dtype not in DTYPES:
+        raise AnchorFoldError(f"vectors cannot be stored as {dtype!r}: choose one of {', '.join(DTYPES)}.")
+    if not compressor.ready:
+        raise AnchorFoldError(
+            f"{compressor.name} must be calibrated before it can index: call its calibrate_on() with about "
+            f"{compressor.calibration_pages} held-out pages, or choose another method."
+        )
+
+
+def plain_options(compressor: Compressor) -> dict[str, Any]:
+    """A compressor's options as JSON gives them back."""
+    options: dict[str, Any] = json.loads(json.dumps(compressor.options))
     return options
 
 
-def require_same(settings: IndexSettings, method: str, options: dict[str, Any], dtype: str) -> None:
-    """Refuse to go on with another compressor than an index was made with."""
-    if (settings.method, settings.options, settings.dtype) != (method, options, dtype):
+def require_same(settings: IndexSettings, compressor: Compressor | None, dtype: str | None) -> None:
+    """Refuse to go on with another compressor or type than an index was made with; None means whatever it has."""
+    if compressor is not None:
+        wanted = (compressor.name, plain_options(compressor))
+        if wanted != (settings.method, settings.options):
+            raise MismatchError(
+                f"the index was made with {settings.method} {settings.options}, not with {wanted[0]} {wanted[1]}: "
+                "leave these options out, or choose another folder."
+            )
+    if dtype is not None and dtype != settings.dtype:
         raise MismatchError(
-            f"the index was made with {settings.method} {settings.options} as {settings.dtype}, not with {method} "
-            f"{options} as {dtype}: leave these options out, or choose another folder."
+            f"the index was made with vectors as {settings.dtype}, not as {dtype}: leave that option out, or choose "
+            "another folder."
         )

@@ -13,12 +13,13 @@ from typing import Any
 
 from PIL import Image
 
-from anchorfold.compressors import FullIndex, compressor, wanted_signals
+from anchorfold.backbones.encoder import require_comparable
+from anchorfold.compressors import COMPRESSORS, FullIndex, wanted_signals
 from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explain.evidence import Evidence, evidence
 from anchorfold.explain.originals import find_image, is_unchanged
-from anchorfold.index.index import Hit, Index
+from anchorfold.index import Hit, Index
 from anchorfold.page import EncodedPage, PatchGrid
 from anchorfold.scoring import maxsim, score_retention
 
@@ -118,7 +119,7 @@ class Library:
 
     def picture(self, place: Place, longer: int) -> bytes:
         """A JPEG of the page, at most `longer` pixels on its longer side."""
-        about = self.index.about_at(place.source, place.page)
+        about = self.index.details_at(place.source, place.page)
         key = (f"{place.source}:{about['modified']}", place.page, longer)
         with self._lock:
             if key in self._pictures:
@@ -136,7 +137,7 @@ class Library:
 
     def thumbnail(self, place: Place) -> bytes:
         """The stored thumbnail, or a small picture if the index keeps none."""
-        about = self.index.about_at(place.source, place.page)
+        about = self.index.details_at(place.source, place.page)
         return about["thumbnail"] or self.picture(place, 360)
 
     def explain(self, place: Place, query: str) -> dict[str, Any]:
@@ -148,12 +149,12 @@ class Library:
 
     def compare(self, place: Place, query: str, methods: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
         """The same page and query under several compressors; needs the original document."""
-        about = self.index.about_at(place.source, place.page)
+        about = self.index.details_at(place.source, place.page)
         image, original = find_image(about, self.index.model.page_pixels)
         if not original:
             raise AnchorFoldError("the original document is not at hand: methods cannot be compared on this page.")
-        model = self.index.model
-        made = [FullIndex() if name == "none" else compressor(name, ratio=ratio) for name, ratio in methods]
+        model = require_comparable(self.index.model)
+        made = [COMPRESSORS[name].with_budget(ratio) for name, ratio in methods]
         signals = wanted_signals(made, model.settings)
         (state,) = model.page_states([image], signals)
         full = model.compress(state, FullIndex())

@@ -64,7 +64,7 @@ def test_every_compressor_runs(model, images):
     for name in set(anchorfold.compressor_names()) - {"agc"}:  # wants a model that was trained for it
         compressor = anchorfold.compressor(name, **({} if name == "none" else {"ratio": 0.3}))
         if name == "docpruner":
-            model.calibrate(compressor, images)
+            compressor.calibrate_on(model, images)
         assert all(len(p) for p in model.encode_pages(images, compressor))
 
 

@@ -3,7 +3,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from anchorfold import Index
+from anchorfold import AnchorFold, Index
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index.export import to_qdrant
 from anchorfold.index.store.table import PageTable
@@ -17,7 +17,7 @@ qdrant_client = pytest.importorskip("qdrant_client")
 def index(tmp_path):
     write_pdf(tmp_path / "docs/a.pdf", [1, 2, 3])
     write_pdf(tmp_path / "docs/b.pdf", list(range(20, 60)))
-    made = Index.create(tmp_path / "my.index", NumberReader(), ratio=0.3)
+    made = Index.create(tmp_path / "my.index", NumberReader(), AnchorFold(ratio=0.3))
     made.add(tmp_path / "docs")
     return made
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from anchorfold import Index
+from anchorfold import AnchorFold, Index
 from anchorfold.errors import DamagedError, DiskFullError, NotAnIndexError, StoreError
 from anchorfold.index.store.faults import explained, storage_errors
 from tests.number_reader import NumberReader, write_pdf
@@ -13,7 +13,7 @@ from tests.number_reader import NumberReader, write_pdf
 
 @pytest.fixture
 def index(tmp_path):
-    index = Index.create(tmp_path / "my.index", NumberReader(), ratio=0.5)
+    index = Index.create(tmp_path / "my.index", NumberReader(), AnchorFold(ratio=0.5))
     index.add(write_pdf(tmp_path / "a.pdf", [1, 2]))
     return index
 

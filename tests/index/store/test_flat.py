@@ -11,8 +11,8 @@ import pytest
 from anchorfold.index.store import flat as module
 from anchorfold.index.store.flat import CACHE, open_flat
 from anchorfold.index.store.table import PageTable
-from tests.number_reader import index_settings
 from tests.index.store.test_schema import row
+from tests.number_reader import index_settings
 
 
 @pytest.fixture

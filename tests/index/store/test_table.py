@@ -7,8 +7,8 @@ import pytest
 from anchorfold.errors import DamagedError, MismatchError, NotAnIndexError
 from anchorfold.index.store import table as module
 from anchorfold.index.store.table import PageTable
-from tests.number_reader import index_settings
 from tests.index.store.test_schema import row
+from tests.number_reader import index_settings
 
 
 @pytest.fixture

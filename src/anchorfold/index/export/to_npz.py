@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from anchorfold.errors import AnchorFoldError
+from anchorfold.index.export.exporter import Exporter
 from anchorfold.index.store.schema import all_vectors_of
 from anchorfold.index.store.table import PageTable
 
@@ -31,13 +32,13 @@ def export(table: PageTable, target: str | Path, progress: Done | None = None) -
     documents: list[str] = []
     pages: list[int] = []
     lengths: list[int] = []
-    total = sum(sum(b["kept"].to_pylist()) for b in table.scan(["kept"], "kept > 0"))
+    total = sum(sum(b["kept"].to_pylist()) for b in table.encoded_pages(["kept"]))
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
             with archive.open("vectors.npy", "w", force_zip64=True) as file:
                 header = {"descr": dtype.str, "fortran_order": False, "shape": (total, table.settings.dim)}
                 np.lib.format.write_array_header_2_0(file, header)
-                for batch in table.scan(["document", "page", "vectors", "scales"], "kept > 0"):
+                for batch in table.encoded_pages(["document", "page", "vectors", "scales"]):
                     vectors, places = all_vectors_of(batch)
                     file.write(vectors.astype(dtype).tobytes())
                     lengths += np.diff(places).tolist()
@@ -59,3 +60,6 @@ def export(table: PageTable, target: str | Path, progress: Done | None = None) -
     finally:
         part.unlink(missing_ok=True)
     return len(pages)
+
+
+EXPORTER = Exporter("npz", export)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anchorfold.errors import AnchorFoldError
+from anchorfold.index.export.exporter import Exporter
 from anchorfold.index.store.schema import METADATA_KEY, all_vectors_of
 from anchorfold.index.store.table import PageTable
 
@@ -30,11 +31,11 @@ def export(table: PageTable, target: str | Path, progress: Callable[[int], None]
     written = 0
     value = pa.float32() if table.settings.dtype == "float32" else pa.float16()
     kind = pa.list_(pa.list_(value, table.settings.dim))
-    own = table.table.schema
+    own = table.schema
     schema = pa.schema([*(own.field(c) for c in COLUMNS), pa.field("vectors", kind)], metadata={METADATA_KEY: table.settings.to_json()})  # fmt: skip  # noqa: E501
     try:
         with pq.ParquetWriter(part, schema, compression="zstd") as writer:
-            for batch in table.scan([*COLUMNS, "vectors", "scales"], "kept > 0"):
+            for batch in table.encoded_pages([*COLUMNS, "vectors", "scales"]):
                 if not batch.num_rows:
                     continue
                 flat, offsets = all_vectors_of(batch)
@@ -52,3 +53,6 @@ def export(table: PageTable, target: str | Path, progress: Callable[[int], None]
     finally:
         part.unlink(missing_ok=True)
     return written
+
+
+EXPORTER = Exporter("parquet", export)

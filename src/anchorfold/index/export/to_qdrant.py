@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from anchorfold.errors import AnchorFoldError
+from anchorfold.index.export.exporter import Exporter
 from anchorfold.index.store.schema import vectors_of
 from anchorfold.index.store.table import PageTable
 
@@ -81,7 +82,7 @@ def export(
 
 
 def _rows(table: PageTable, owner: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    for batch in table.scan(["source", "document", "page", "digest", "vectors", "scales"], "kept > 0"):
+    for batch in table.encoded_pages(["source", "document", "page", "digest", "vectors", "scales"]):
         for row in range(batch.num_rows):
             vectors = vectors_of(batch, row).astype("float32")
             source, document, page, digest = (batch[c][row].as_py() for c in ("source", "document", "page", "digest"))
@@ -133,3 +134,6 @@ def _drop_others(client: QdrantClient, collection: str, owner: str, current: set
             break
     if stale:
         client.delete(collection, models.PointIdsList(points=list(stale)))
+
+
+EXPORTER = Exporter("qdrant", export, is_file=False, has_collections=True)

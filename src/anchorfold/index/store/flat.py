@@ -128,7 +128,7 @@ class _Rows:
 def build(table: PageTable, folder: Path | None) -> FlatIndex:
     """Copy all live vectors out of the table, into files of `folder` or into memory."""
     keys: list[tuple[int, str, int, str]] = []
-    for batch in table.scan(["source", "document", "page", "kept"], "kept > 0"):
+    for batch in table.encoded_pages(["source", "document", "page", "kept"]):
         keys.extend(zip(*(batch[n].to_pylist() for n in ("kept", "source", "page", "document")), strict=True))
     keys.sort()
     lengths = np.array([k[0] for k in keys], np.int64)
@@ -138,7 +138,7 @@ def build(table: PageTable, folder: Path | None) -> FlatIndex:
     shape = (int(starts[-1]), table.settings.dim)
     with closing(_Rows(folder, "vectors.npy", dtype, shape)) as rows:
         largest = 1e-6
-        for batch in table.scan(["source", "page", "vectors", "scales"], "kept > 0"):
+        for batch in table.encoded_pages(["source", "page", "vectors", "scales"]):
             stored, offsets = all_vectors_of(batch)
             largest = max(largest, float(np.abs(stored).max(initial=0.0)))
             for row, key in enumerate(zip(batch["source"].to_pylist(), batch["page"].to_pylist(), strict=True)):

@@ -35,8 +35,8 @@ class IndexSettings:
     dim: int
     method: str
     options: dict[str, Any]
-    window: tuple[int, int]
-    steps: int
+    window: tuple[int, int] = (0, 0)
+    steps: int = 0
     dtype: str = "float16"
     thumbnails: bool = True
     bidirectional: bool | None = None

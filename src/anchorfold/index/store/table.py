@@ -94,6 +94,11 @@ class PageTable:
             return cls(folder, table)
 
     @property
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        return self.table.schema
+
+    @property
     def version(self) -> int:
         """The version that reads see."""
         return int(self.table.version)
@@ -161,7 +166,8 @@ class PageTable:
         """Merge small files and drop older versions; whoever was reading one starts again (`consistently`)."""
         with storage_errors(self.folder), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            self.table.optimize(cleanup_older_than=timedelta(0))
+            # The lock is ours: files that no version names are of writers that died.
+            self.table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
         self.sync()
 
     def finish(self) -> None:
@@ -254,8 +260,13 @@ class PageTable:
                     return
                 yield batch
 
-    def page(self, source: str, page: int, columns: Sequence[str]) -> pa.Table | None:
-        """One live page, or None."""
+    def encoded_pages(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Batches of some columns of all live pages that have vectors, in no promised order."""
+        return self.scan(columns, "kept > 0")
+
+    def page(self, source: str, page: int, columns: Sequence[str] | None = None) -> pa.Table | None:
+        """Some columns, or all, of one live page; None if there is no such page."""
+        columns = self.table.schema.names if columns is None else columns
         where = f"source = {quoted(source)} AND page = {int(page)}"
         batches = self.consistently(lambda: [b for b in self.scan(columns, where) if b.num_rows])
         return pa.Table.from_batches(batches) if batches else None

@@ -1,0 +1,62 @@
+"""Things that can be added without changing this package: found by name, by registration or by entry point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Generic, TypeVar
+
+from anchorfold.errors import AnchorFoldError
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Named things of one kind: ours, those registered in this process, and those of installed packages.
+
+    Args:
+        group: the entry point group of other packages, such as `anchorfold.compressors`.
+        noun: what one of them is called in messages.
+        ours: for each name where it is, `module:attribute`; imported when it is asked for.
+    """
+
+    def __init__(self, group: str, noun: str, ours: Mapping[str, str]) -> None:
+        self.group, self.noun, self._ours = group, noun, dict(ours)
+        self._registered: dict[str, T] = {}
+
+    def register(self, name: str, value: T) -> None:
+        """Make something known under a name that is free."""
+        if name in self.names():
+            raise ValueError(f"a {self.noun} called {name!r} is registered already.")
+        self._registered[name] = value
+
+    def unregister(self, name: str) -> None:
+        """Forget what was registered under a name in this process."""
+        del self._registered[name]
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted({*self._ours, *self._registered, *(point.name for point in entry_points(group=self.group))})
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names()
+
+    def __getitem__(self, name: str) -> T:
+        if name in self._registered:
+            return self._registered[name]
+        if name in self._ours:
+            module, _, attribute = self._ours[name].partition(":")
+            value: T = getattr(import_module(module), attribute)
+            return value
+        for point in entry_points(group=self.group, name=name):
+            try:
+                loaded: T = point.load()
+            except Exception as error:
+                package = point.dist.name if point.dist else point.value
+                raise AnchorFoldError(
+                    f"the {self.noun} {name!r} of the package {package} cannot be imported ({error}): update or "
+                    "uninstall that package."
+                ) from error
+            return loaded
+        raise AnchorFoldError(f"there is no {self.noun} called {name!r}: choose one of {', '.join(self.names())}.")

@@ -1,0 +1,42 @@
+"""The contract of an export target, and the register that finds one by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from anchorfold._registry import Registry
+from anchorfold.errors import AnchorFoldError
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """A target: `write(table, target, progress=..., **options)` returns the number of pages written.
+
+    `table` is the index's `PageTable`: its `settings`, `schema` and `encoded_pages(columns)` are what a target needs.
+    `progress` is called with the number of pages so far. A target that is no file, such as a database, has an address,
+    and may sort pages into a `collection`.
+    """
+
+    name: str
+    write: Callable[..., int]
+    is_file: bool = True
+    has_collections: bool = False
+
+    def target(self, index: Path, file: Path | None, address: str | None) -> str:
+        """Where to write: the file beside the index if nobody says; an address must be given."""
+        if self.is_file:
+            return str(file or index.resolve().with_suffix(f".{self.name}"))
+        if address is None:
+            raise AnchorFoldError(
+                f"exporting to {self.name} needs --url: its address, or a folder if it has a local engine."
+            )
+        return address
+
+
+EXPORTERS: Registry[Exporter] = Registry(
+    "anchorfold.exporters",
+    "export target",
+    {name: f"anchorfold.index.export.to_{name}:EXPORTER" for name in ("npz", "parquet", "qdrant")},
+)

@@ -1,0 +1,244 @@
+"""What every compressor, page encoder and export target keeps to: run these on your own.
+
+    from anchorfold.testing.contracts import CompressorContract
+
+    class TestMine(CompressorContract):
+        kind = MyCompressor
+
+Each class is a set of pytest functions; say what is tested by its class attributes or by overriding a fixture.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.attention.signals import FromLastText, InDegree, Propagated, Signal
+from anchorfold.backbones.encoder import PageEncoder
+from anchorfold.budget import vector_budget
+from anchorfold.compressors import BudgetCompressor, Compressor, FullIndex
+from anchorfold.index.export import Exporter
+from anchorfold.index.store.schema import IndexSettings, PageRow
+from anchorfold.index.store.table import PageTable
+from anchorfold.page import EncodedPage, PageState, PatchGrid
+
+LAYERS = LayerSettings(window=(1, 2), sap_window=(0, 1), layers=4, universal=5)
+HIDDEN, DIM = 10, 6
+
+
+class InventedSignals(dict[Signal, Tensor]):
+    """Plausible values for any signal that a compressor asks for, the same each time."""
+
+    def __init__(self, tokens: int, seed: int) -> None:
+        super().__init__()
+        self.tokens, self.seed = tokens, seed
+
+    def __missing__(self, signal: Signal) -> Tensor:
+        number = [Propagated, InDegree, FromLastText].index(type(signal))
+        generator = torch.Generator().manual_seed(1000 * self.seed + 10 * signal.layer + number)
+        return torch.rand(self.tokens, generator=generator)
+
+
+def invented_page(tokens: int, seed: int = 0, equal: int = 0) -> PageState:
+    """A page of random hidden states; the last `equal` tokens are the same, as blank paper is."""
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(tokens, HIDDEN, generator=generator)
+    if equal:
+        hidden[-equal:] = hidden[-1].clone()
+    weight = torch.randn(HIDDEN, DIM, generator=torch.Generator().manual_seed(3))
+    return PageState(hidden, lambda z: z @ weight.to(z.dtype), InventedSignals(tokens, seed))
+
+
+class CompressorContract:
+    """`kind` is the compressor's class."""
+
+    kind: ClassVar[type[Compressor]]
+
+    @pytest.fixture
+    def compressor(self) -> Compressor:
+        """One that keeps a fifth of a page."""
+        compressor = self.kind.with_budget(ratio=None if self.kind is FullIndex else 0.2)
+        return (
+            compressor if compressor.ready else compressor.calibrate([invented_page(40, s) for s in range(4)], LAYERS)
+        )
+
+    @pytest.mark.parametrize("tokens", [1, 2, 5, 37, 60])
+    @pytest.mark.parametrize("equal", [0, 1, 30])
+    def test_budget_order_and_provenance(self, compressor: Compressor, tokens: int, equal: int) -> None:
+        """Exactly m unit vectors in page order, each with its anchor, its group and weights that sum to one."""
+        page = invented_page(tokens, seed=tokens, equal=min(equal, tokens))
+        folded = compressor.compress(page, LAYERS)
+        m = len(folded.vectors)
+        assert 1 <= m <= tokens
+        if isinstance(compressor, BudgetCompressor):
+            assert m == vector_budget(tokens, compressor.ratio, compressor.cap)
+        assert folded.vectors.shape == (m, DIM)
+        torch.testing.assert_close(folded.vectors.norm(dim=1), torch.ones(m))
+        assert folded.anchors.tolist() == sorted(set(folded.anchors.tolist()))
+        assert folded.groups.shape == folded.weights.shape == (tokens,)
+        assert folded.groups[folded.anchors].tolist() == list(range(m))
+        members = folded.groups >= 0
+        assert set(folded.groups[members].tolist()) == set(range(m))
+        sums = torch.zeros(m).index_add_(0, folded.groups[members], folded.weights[members])
+        torch.testing.assert_close(sums, torch.ones(m))
+
+    def test_an_empty_page_stays_empty(self, compressor: Compressor) -> None:
+        """A page without visual tokens is no error."""
+        assert compressor.compress(invented_page(0), LAYERS).vectors.shape == (0, DIM)
+
+    def test_deterministic_and_independent_of_other_pages(self, compressor: Compressor) -> None:
+        """The same page gives the same vectors, whatever was compressed before it."""
+        first = compressor.compress(invented_page(40), LAYERS).vectors
+        compressor.compress(invented_page(23, seed=9), LAYERS)
+        assert torch.equal(compressor.compress(invented_page(40), LAYERS).vectors, first)
+
+    def test_half_precision_is_computed_in_float32(self, compressor: Compressor) -> None:
+        """bfloat16 hidden states give float32 vectors."""
+        page = invented_page(40)
+        half = PageState(page.hidden.bfloat16(), page.project, page.signals)
+        assert compressor.compress(half, LAYERS).vectors.dtype == torch.float32
+
+    def test_options_make_the_same_compressor(self, compressor: Compressor) -> None:
+        """An index stores its options as JSON, and makes it again from them."""
+        options = json.loads(json.dumps(compressor.options))
+        again = type(compressor)(**options)
+        page = invented_page(40)
+        assert torch.equal(again.compress(page, LAYERS).vectors, compressor.compress(page, LAYERS).vectors)
+
+    def test_signals_are_those_that_it_reads(self, compressor: Compressor) -> None:
+        """What it does not ask the tap for is not there when it compresses."""
+        page = invented_page(40)
+        asked = {signal: page.signals[signal] for signal in compressor.signals(LAYERS)}
+        compressor.compress(PageState(page.hidden, page.project, asked), LAYERS)
+
+    def test_it_says_how_it_looks(self, compressor: Compressor) -> None:
+        """A name for commands, and a colour for figures."""
+        assert self.kind.name == self.kind.name.strip().lower()
+        assert len(self.kind.colour) == 7
+        assert int(self.kind.colour[1:], 16) >= 0
+
+
+def invented_images() -> list[Image.Image]:
+    """Pages of several shapes with something on them."""
+    generator = torch.Generator().manual_seed(7)
+    sizes = [(200, 150), (120, 240), (90, 90), (300, 60)]
+    return [
+        Image.fromarray((torch.rand(h // 10, w // 10, 3, generator=generator) * 255).byte().numpy()).resize((w, h))
+        for h, w in sizes
+    ]
+
+
+class EncoderContract:
+    """Override `encoder`; `query` is a text that it can encode."""
+
+    query: ClassVar[str] = "net revenue by region"
+    tolerance: ClassVar[float] = 1e-4
+
+    @pytest.fixture
+    def encoder(self) -> PageEncoder:
+        """The encoder."""
+        raise pytest.UsageError("override the fixture `encoder` of EncoderContract")
+
+    @pytest.fixture
+    def images(self) -> list[Image.Image]:
+        """Pages to encode."""
+        return invented_images()
+
+    def test_pages_have_unit_vectors_and_provenance(self, encoder: PageEncoder, images: list[Image.Image]) -> None:
+        """A vector for every token, in float32 on the CPU, and each token its own group."""
+        for page in encoder.encode_pages(images):
+            assert page.vectors.dtype == torch.float32
+            assert page.vectors.shape == (page.full, encoder.dim)
+            torch.testing.assert_close(page.vectors.norm(dim=1), torch.ones(page.full), atol=1e-3, rtol=0)
+            assert page.groups.tolist() == list(range(page.full))
+            assert page.grid is None or len(page.grid) == page.full
+
+    def test_batches_change_nothing(self, encoder: PageEncoder, images: list[Image.Image]) -> None:
+        """A page's vectors do not depend on the pages beside it."""
+        alone = encoder.encode_pages(images, batch_size=1)
+        together = encoder.encode_pages(images, batch_size=len(images))
+        for one, other in zip(alone, together, strict=True):
+            torch.testing.assert_close(one.vectors, other.vectors, atol=self.tolerance, rtol=0)
+
+    def test_deterministic(self, encoder: PageEncoder, images: list[Image.Image]) -> None:
+        """The same page twice."""
+        first, second = encoder.encode_pages([images[0], images[0]], batch_size=1)
+        assert torch.equal(first.vectors, second.vectors)
+
+    def test_queries(self, encoder: PageEncoder) -> None:
+        """Vectors of the pages' dimension, each belonging to a word or to none."""
+        (vectors,) = encoder.encode_queries([self.query])
+        assert vectors.dtype == torch.float32
+        assert vectors.shape[1] == encoder.dim
+        explained = encoder.explain_query(self.query)
+        assert torch.equal(explained.vectors, vectors)
+        assert len(explained.labels) == len(vectors)
+        assert all(label is None or 0 <= label < len(explained.words) for label in explained.labels)
+
+    def test_it_can_be_found_again(self, encoder: PageEncoder) -> None:
+        """What an index stores of it is plain."""
+        assert encoder.name
+        assert encoder.fingerprint
+        assert json.loads(json.dumps(dict(encoder.load_options))) == dict(encoder.load_options)
+        assert encoder.page_pixels > 0
+        assert encoder.default_batch >= 1
+
+
+class ExporterContract:
+    """`exporter` is the target; override `target` unless it is a file."""
+
+    exporter: ClassVar[Exporter]
+    options: ClassVar[dict[str, Any]] = {}
+
+    @pytest.fixture
+    def target(self, tmp_path: Path) -> str:
+        """Where to write."""
+        return str(tmp_path / f"out.{self.exporter.name}")
+
+    @pytest.fixture
+    def table(self, tmp_path: Path) -> PageTable:
+        """An index of three pages, one of them without vectors."""
+        table = PageTable.create(
+            tmp_path / "my.index", IndexSettings("invented", "fingerprint", DIM, "none", {}, layers=None)
+        )
+        table.append([_row(1, invented_page(12, 1)), _row(2, invented_page(9, 2)), _row(3, None)])
+        return table
+
+    def test_all_pages_that_have_vectors_are_written(self, table: PageTable, target: str) -> None:
+        """The count, and progress that reaches it."""
+        seen: list[int] = []
+        assert self.exporter.write(table, target, progress=seen.append, **self.options) == 2
+        assert max(seen) == 2
+
+    def test_writing_again_is_no_error(self, table: PageTable, target: str) -> None:
+        """A second export replaces or completes the first."""
+        self.exporter.write(table, target, **self.options)
+        assert self.exporter.write(table, target, **self.options) in (0, 2)
+
+
+def _row(number: int, page: PageState | None) -> PageRow:
+    encoded = None
+    if page is not None:
+        folded = FullIndex().compress(page, LAYERS)
+        grid = PatchGrid.single(1, len(page))
+        encoded = EncodedPage(folded.vectors, folded.anchors, folded.groups, folded.weights, grid)
+    return PageRow(
+        "/docs/a.pdf", "a.pdf", number, 3, "digest", 1, 1, True, encoded, problem=None if page else "damaged"
+    )
+
+
+__all__: Sequence[str] = [
+    "CompressorContract",
+    "EncoderContract",
+    "ExporterContract",
+    "invented_images",
+    "invented_page",
+]

@@ -1,0 +1,61 @@
+"""`--device` is checked by every command that takes it, before anything is read or written."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from anchorfold.cli import (  # noqa: F401
+    ablate_command,
+    bench_command,
+    calibrate_command,
+    demo_command,
+    eval_command,
+    explain_command,
+    index_command,
+    manage_commands,
+    search_command,
+    serve_command,
+)
+from anchorfold.cli.app import app
+from anchorfold.errors import AnchorFoldError
+
+ARGUMENTS = {
+    "ablate": ["variants", "."],
+    "bench efficiency": [],
+    "calibrate": [],
+    "eval": ["."],
+    "explain": [".", "query"],
+    "index": [".", "--to", "my.index"],
+    "search": [".", "query"],
+    "serve": ["."],
+}
+
+
+def with_device(command, name=""):
+    if hasattr(command, "commands"):  # a group of them
+        return [f for n, c in command.commands.items() for f in with_device(c, f"{name} {n}".strip())]
+    return [name] if any(p.name == "device" for p in command.params) else []
+
+
+def test_every_command_is_here():
+    assert set(with_device(get_command(app))) == set(ARGUMENTS)
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_a_device_that_is_not_there(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, [*name.split(), *ARGUMENTS[name], "--device", "tpu"])
+    assert isinstance(done.exception, AnchorFoldError)
+    assert str(done.exception).startswith("there is no device 'tpu': choose ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_as_users_see_it(tmp_path):
+    command = [sys.executable, "-m", "anchorfold", "index", ".", "--to", "my.index", "--device", "tpu"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("anchorfold: there is no device 'tpu': choose ")
+    assert done.stderr.count("\n") == 1
