@@ -181,6 +181,7 @@ def measure(width: Width, layers: int, n: int, rounds: int) -> dict[str, float]:
 
 def peak_megabytes(width: Width, n: int, tapped: bool) -> float:
     """Peak resident memory of a process that encodes one page, with or without AnchorFold."""
+    unit = 2**20 if sys.platform == "darwin" else 2**10  # macOS counts bytes, Linux kilobytes
     code = (
         f"import json, resource\nfrom benchmarks.overhead import *\nw = WIDTHS[{WIDTHS.index(width)}]\n"
         f"stack = Stack(w, 1, {n})\nfor _ in range(2):\n"
@@ -191,7 +192,8 @@ def peak_megabytes(width: Width, n: int, tapped: bool) -> float:
             if tapped
             else "    stack.encode()\n"
         )
-        + "print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))"
+        + "print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss"
+        + f" / {unit}))"
     )
     return float(
         json.loads(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)

@@ -2,6 +2,7 @@
 
     python -m benchmarks.search                                       # 10,000 pages of 40-115 vectors, two minutes
     python -m benchmarks.search --pages 2000 --dim 3072               # Nemotron's dimension
+    python -m benchmarks.search --without-vnni                        # as on most laptops: torch's plain int8 product
     python -m benchmarks.search --agreement my.index queries.jsonl    # does the fast path find the same pages?
 
 Times are medians over interleaved rounds of one query of 16 vectors; compare them only within one run.
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -34,11 +37,15 @@ from anchorfold.page import EncodedPage, PatchGrid
 
 TOKENS, TOP, CHUNK = 16, 10, 200
 BARS = (
+    ("ours", "ours exact", "<=", 1.05),
     ("ours exact", "bare chunked torch", "<=", 1.2),
     ("LanceDB multivector", "ours exact", ">=", 5.0),
     ("ours exact", "ours fast", ">=", 2.0),
     ("ours exact", "ours exact, full index", "<=", 0.15),
 )
+WAYS = {"exact": "exact", "integer": "int8 as integers", "widened": "int8 as floats"}
+X86 = ("avx2", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "avx_vnni", "avx512_vnni", "amx_bf16", "amx_int8")
+ARM = ("asimd", "advsimd", "asimdhp", "fp16", "asimddp", "dotprod", "bf16", "i8mm", "sve")
 FIRST_QUERY = """
 import json, sys, time
 from anchorfold.index import Index
@@ -48,6 +55,25 @@ began = time.perf_counter()
 hits = Index.open(sys.argv[1]).search("net revenue by region")
 print(json.dumps([time.perf_counter() - began, len(hits)]))
 """
+
+
+def processor() -> str:
+    """Which instruction sets for products the processor has, as far as the system tells."""
+    described = ""
+    if Path("/proc/cpuinfo").exists():
+        described = Path("/proc/cpuinfo").read_text()
+    elif sys.platform == "darwin":
+        command = ["sysctl", "machdep.cpu", "hw.optional"]
+        described = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    names = ", ".join(instructions_in(described)) or "unknown"
+    return f"{platform.machine()}, {names}; torch uses {torch.backends.cpu.get_cpu_capability()}"
+
+
+def instructions_in(described: str) -> list[str]:
+    """Those that /proc/cpuinfo lists, or `sysctl` on macOS, which also lists what is not there, with a 0."""
+    present = [line for line in described.lower().splitlines() if not line.endswith(": 0")]
+    words = set(re.findall(r"\w+", "\n".join(present).replace("feat_", "")))
+    return [name for name in (*X86, *ARM) if name in words]
 
 
 def ragged_pages(pages: int, dim: int, low: int, high: int, seed: int = 0) -> FlatIndex:
@@ -67,9 +93,17 @@ def ragged_pages(pages: int, dim: int, low: int, high: int, seed: int = 0) -> Fl
     return FlatIndex(1, vectors, codes, lengths, scale, pa.table({"page": pa.array(range(pages), pa.int32())}))
 
 
-def contestants(flat: FlatIndex, folder: Path, with_qdrant: bool) -> dict[str, Callable[[torch.Tensor], list[int]]]:
+def choice(scanner: Scanner) -> str:
+    """How the scanner searches when it may choose, and the times that made it choose so."""
+    trial = scanner.trial()
+    times = {WAYS["exact"]: trial.exact, WAYS["integer"]: trial.integer, WAYS["widened"]: trial.widened}
+    listed = ", ".join(f"{n} {'wrong' if s == float('inf') else f'{1e9 * s:.2f} ns'}" for n, s in times.items())
+    return f"chosen: {WAYS[scanner.way(TOP)]} (a number takes {listed}; a rescored page {1e6 * trial.page:.0f} us more)"
+
+
+def contestants(scanner: Scanner, folder: Path, with_qdrant: bool) -> dict[str, Callable[[torch.Tensor], list[int]]]:
     """Each answers a query `(tokens, d)` with its best pages."""
-    scanner = Scanner(flat)
+    flat = scanner.flat
     starts = np.concatenate(([0], flat.lengths.cumsum()))
     stored = torch.from_numpy(flat.vectors)
     wide = stored.float()
@@ -103,6 +137,7 @@ def contestants(flat: FlatIndex, folder: Path, with_qdrant: bool) -> dict[str, C
         return found.select(["page", "_distance"]).limit(TOP).to_arrow()["page"].to_pylist()
 
     found: dict[str, Callable[[torch.Tensor], list[int]]] = {
+        "ours": lambda q: [p for p, _ in scanner.top([q], TOP)[0]],
         "ours exact": lambda q: [p for p, _ in scanner.top([q], TOP, exact=True)[0]],
         "ours fast": lambda q: [p for p, _ in scanner.top([q], TOP, exact=False)[0]],
         "bare chunked torch": lambda q: bare(q, stored),
@@ -221,15 +256,21 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=10_000)
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--without-vnni", action="store_true", help="int8 products as torch has them without VNNI")
     parser.add_argument("--agreement", nargs=2, type=Path, metavar=("INDEX", "QUERIES"))
     arguments = parser.parse_args()
     if arguments.agreement:
         agreement(*arguments.agreement)
         return
+    if arguments.without_vnni:
+        torch.backends.mkldnn.set_flags(False)  # torch asks oneDNN for int8 products only if there is VNNI
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         flat = ragged_pages(arguments.pages, arguments.dim, 40, 115)
-        runs = contestants(flat, folder, with_qdrant=arguments.dim <= 128)
+        scanner = Scanner(flat)
+        print(processor())
+        print(choice(scanner))
+        runs = contestants(scanner, folder, with_qdrant=arguments.dim <= 128)
         full = Scanner(ragged_pages(arguments.pages // (1 if arguments.dim <= 128 else 10), arguments.dim, 400, 1150))
         factor = arguments.pages / len(full.flat)
         runs["ours exact, full index"] = lambda q: [p for p, _ in full.top([q], TOP, exact=True)[0]]
@@ -242,6 +283,9 @@ def main() -> None:
             print(f"{who:38} {1000 * seconds:9.1f} ms   {seconds / found['ours exact']:7.2f} x ours exact")
         for left, right, sign, bar in BARS:
             ratio = found[left] / found[right]
+            if right == "ours fast" and scanner.trial().codes == "widened":
+                print(f"{left} / {right}: {ratio:.3f} (no bar on a processor without quick int8 products)")
+                continue
             met = ratio <= bar if sign == "<=" else ratio >= bar
             print(f"{left} / {right}: {ratio:.3f} (bar {sign} {bar}) {'met' if met else 'MISSED'}")
         if arguments.dim <= 128:

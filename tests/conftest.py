@@ -12,17 +12,13 @@ from anchorfold.testing import tiny
 
 torch.set_num_threads(2)
 
-KINDS = [*tiny.MAKERS, "nemotron"]
+KINDS = list(tiny.MAKERS)
 
 
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory):
-    from tests.backbones.remote_nemotron import make_nemotron
-
     folder = tmp_path_factory.mktemp("checkpoints")
-    made = {kind: tiny.make(kind, folder / kind) for kind in tiny.MAKERS}
-    made["nemotron"] = make_nemotron(folder / "nemotron")
-    return made
+    return {kind: tiny.make(kind, folder / kind) for kind in tiny.MAKERS}
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +27,7 @@ def models(checkpoints):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for kind, folder in checkpoints.items():
-            found[kind] = anchorfold.load(folder, device="cpu", trust_remote_code=kind == "nemotron")
+            found[kind] = anchorfold.load(folder, device="cpu")
     return found
 
 

@@ -37,3 +37,7 @@ class DiskFullError(StoreError):
 
 class LockedError(StoreError):
     """Another process is writing to the index."""
+
+
+class CheckpointError(AnchorFoldError):
+    """A checkpoint whose weights or configuration do not fit the model that it says it is."""

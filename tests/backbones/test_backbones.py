@@ -13,9 +13,6 @@ from tests.conftest import KINDS
 def own_output(model, images):
     """What the model itself returns for each page's visual tokens."""
     with torch.no_grad():
-        if model.family == "nemotron":
-            vectors = model.model.forward_images(images, batch_size=len(images))
-            return [v[mask] for v, mask in zip(vectors, model.prepare_pages(images).visual, strict=True)]
         batch = model.prepare_pages(images)
         out = model.model(**batch.inputs)
         vectors = out if isinstance(out, torch.Tensor) else out.embeddings
@@ -181,10 +178,6 @@ class TestLoading:
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
         with pytest.raises(ConnectionError, match="cannot reach the model hub"):
             anchorfold.load("vidore/colpali-v1.3-hf")
-
-    def test_remote_code_needs_permission(self, checkpoints):
-        with pytest.raises(PermissionError, match="trust_remote_code=True"):
-            anchorfold.load(checkpoints["nemotron"])
 
     def test_missing_extras_name_the_install(self, checkpoints, tmp_path, monkeypatch):
         import sys

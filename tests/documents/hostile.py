@@ -30,7 +30,7 @@ def stream(data: bytes, rounds: int = 1) -> bytes:
 def number_content(number: int) -> bytes:
     """Draws what `tests.number_reader.read_number` reads."""
     bands = [(10 + 25 * int(digit)) / 255 for digit in f"{number:03}"]
-    return stream(b"".join(b"%.4f g 0 %d 60 20 re f " % (grey, 40 - 20 * i) for i, grey in enumerate(bands)))
+    return stream(b"".join(b"%.4f g 0 %02d 60 20 re f " % (grey, 40 - 20 * i) for i, grey in enumerate(bands)), 0)
 
 
 # Every q opens a graphics state that is never closed: eight million bytes in a few hundred, and gigabytes in memory.

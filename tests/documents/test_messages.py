@@ -95,7 +95,6 @@ PICTURE = {"kind": "picture", "page": 0, "width": 10, "height": 10}
         ({"kind": "document problem", "reason": "\udce9"}, b""),
         ({"kind": "document problem", "reason": 5}, b""),
         (PICTURE, b""),
-        (PICTURE, bytes(300)),  # no thumbnail
         (PICTURE, bytes(299)),
         (PICTURE, bytes(300) + b"GIF89a"),
         ({**PICTURE, "width": 0}, JPEG),

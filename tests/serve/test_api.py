@@ -118,10 +118,21 @@ class TestGuard:
         assert client.get("/api/info").status_code == 200  # by the cookie that came with the page
 
     def test_without_a_token_only_local_names_are_answered(self, library):
-        app = create_app(library)
-        for name, status in (("localhost:8765", 200), ("127.0.0.1", 200), ("[::1]:8765", 200), ("evil.example", 421)):
-            client = TestClient(app, base_url="http://localhost")
-            assert client.get("/healthz", headers={"host": name}).status_code == status
+        client = TestClient(create_app(library), base_url="http://localhost")
+        for name in ("localhost:8765", "127.0.0.1", "[::1]:8765", "[::1]", "LocalHost"):
+            assert client.get("/healthz", headers={"host": name}).status_code == 200, name
+        for name in (
+            "evil.example", "localhost:x@evil.com", "localhost:80@evil.com", "[::1]evil.com", "[::1]:80evil.com", "::1",
+            "localhost.evil.com", "evil.com:localhost", "localhost:", "localhost:123456", "127.0.0.1.evil.com", "",
+            "localhost, evil.com", "user@localhost", "[::1", "127.0.0.1:80:80", "localhost/",
+        ):  # fmt: skip
+            assert client.get("/healthz", headers={"host": name}).status_code == 421, name
+
+    def test_more_than_one_host_is_refused(self, library):
+        for token in (None, "secret"):
+            client = TestClient(create_app(library, token), base_url="http://localhost")
+            headers = [("host", "localhost"), ("host", "localhost"), ("authorization", "Bearer secret")]
+            assert client.get("/healthz", headers=headers).status_code == 400
 
     def test_past_its_queue_it_says_503_at_once(self, library):
         client = TestClient(create_app(library, limit=0), base_url="http://localhost")

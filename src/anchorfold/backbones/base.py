@@ -69,7 +69,7 @@ class Retriever(ABC):
     @property
     @abstractmethod
     def projection(self) -> Any:
-        """The retrieval projection; None if hidden states are in retrieval space already."""
+        """The retrieval projection: a linear layer, or an identity if hidden states are in retrieval space already."""
 
     @abstractmethod
     def prepare_pages(self, images: Sequence[Image.Image]) -> PageBatch:
@@ -107,7 +107,7 @@ class Retriever(ABC):
 
     def project(self, hidden: Tensor) -> Tensor:
         """The retrieval projection in float32, whatever the model's own precision: `(k, d) -> (k, d_r)`."""
-        if self.projection is None:
+        if isinstance(self.projection, nn.Identity):
             return hidden
         weight, bias = self.projection.weight.detach(), self.projection.bias
         return F.linear(hidden, weight.to(hidden.dtype), None if bias is None else bias.detach().to(hidden.dtype))
@@ -222,7 +222,6 @@ class Retriever(ABC):
     @contextmanager
     def _projection_input(self) -> Iterator[list[Tensor]]:
         caught: list[Tensor] = []
-        assert self.projection is not None
         handle = self.projection.register_forward_pre_hook(own_thread(lambda _, args: caught.append(args[0])))
         try:
             yield caught

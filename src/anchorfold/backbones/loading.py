@@ -16,8 +16,10 @@ from anchorfold.backbones.nano.config import NanoConfig
 from anchorfold.backbones.nano.query_side import WEIGHTS
 from anchorfold.backbones.nano.retriever import Nano
 from anchorfold.backbones.nemotron import NemotronColEmbed
+from anchorfold.backbones.nemotron_model import KEY_MAPPING, POOLING_HEAD, NemotronConfig, NemotronModel
 from anchorfold.backbones.pickled import require_safetensors
 from anchorfold.backbones.retrieval_heads import ColModernVBert, ColPali, ColQwen2, RetrievalHead
+from anchorfold.backbones.strict import load_strictly
 
 _HEADS: dict[str, tuple[type[RetrievalHead], str, str]] = {
     "colpali": (ColPali, "ColPaliForRetrieval", "ColPaliProcessor"),
@@ -43,7 +45,7 @@ def load(
         model: "nano" (it ships with this package), "vidore/colpali-v1.3-hf", "./my-checkpoint", or an encoder object.
         device: "cuda", "mps", "cpu"; the best one there is if None.
         dtype: bfloat16 on CUDA and float32 elsewhere if None.
-        trust_remote_code: allow a checkpoint to run its own Python code (Nemotron needs it).
+        trust_remote_code: allow a checkpoint that is loaded through sentence-transformers to run its own Python code.
         bidirectional: True removes ColQwen2.5's causal mask, as the paper does; None keeps what the checkpoint says.
         merge_adapters: fold LoRA adapters into the weights (False keeps them apart).
         revision: of a hub model.
@@ -74,7 +76,7 @@ def load(
     if kind == "qwen2_5_vl":
         return _colqwen25(name, folder, device, options, bidirectional)
     if _is_nemotron(config):
-        return _nemotron(name, folder, device, options, trust_remote_code)
+        return _nemotron(name, folder, config, device, options)
     return _multivector(name, device, options, trust_remote_code)
 
 
@@ -169,16 +171,19 @@ def _with_adapters(
     return retriever
 
 
-def _nemotron(name: str, folder: Path | None, device: torch.device, options: dict[str, Any], trust: bool) -> Retriever:
-    from transformers import AutoModel
+def _nemotron(
+    name: str, folder: Path | None, config: dict[str, Any], device: torch.device, options: dict[str, Any]
+) -> NemotronColEmbed:
+    from transformers import PreTrainedTokenizerFast
 
-    if not trust:
-        raise PermissionError(
-            f"{name} runs Python code of its own: read that code, then load it with trust_remote_code=True."
-        )
-    model = _pretrained(AutoModel, name, options, trust_remote_code=True).to(device)
-    inner = getattr(model.language_model, "model", model.language_model)
-    return NemotronColEmbed(model, settings_for("nemotron", len(inner.layers), folder), name)
+    file = "processor_config.json"
+    path = folder / file if folder else _from_hub(name, file, options["revision"])
+    processor = json.loads(path.read_text()) if path is not None and path.is_file() else {}
+    shape = NemotronConfig.from_files(name, config, processor)
+    model = _pretrained(NemotronModel, name, options, config=shape, key_mapping=KEY_MAPPING, not_used=POOLING_HEAD)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(name, revision=options["revision"], padding_side="left")
+    settings = settings_for("nemotron", len(model.language_model.layers), folder)
+    return NemotronColEmbed(model.to(device), tokenizer, settings, name)
 
 
 def _multivector(name: str, device: torch.device, options: dict[str, Any], trust: bool) -> Retriever:
@@ -198,15 +203,15 @@ def _multivector(name: str, device: torch.device, options: dict[str, Any], trust
 
 
 def _is_nemotron(config: dict[str, Any]) -> bool:
-    names = [config.get("model_type", ""), *config.get("architectures", [])]
-    return "img_context_token_id" in config or any(
-        "nemotron" in n.lower() or "nemoretriever" in n.lower() for n in names
-    )
+    """A vision tower and a Llama of NVIDIA's making; its larger siblings are Qwen3-VL inside, and other classes."""
+    names = " ".join([config.get("model_type", ""), *(config.get("architectures") or [])]).lower()
+    known = "img_context_token_id" in config or "nemotron" in names or "nemoretriever" in names
+    return known and {"vision_config", "llm_config"} <= config.keys()
 
 
 def _pretrained(cls: Any, name: str, options: dict[str, Any], **more: Any) -> Any:
     try:
-        return cls.from_pretrained(name, **options, **more)
+        return load_strictly(cls, name, **options, **more)
     except OSError as error:
         raise FileNotFoundError(f"{name} cannot be loaded: {str(error).splitlines()[0]}") from error
 

@@ -76,6 +76,7 @@ def main() -> None:
         explain_command,
         index_command,
         manage_commands,
+        methods_command,
         report_command,
         search_command,
         serve_command,

@@ -35,6 +35,7 @@ def serve_command(
         import uvicorn
 
         from anchorfold.serve.app import create_app
+        from anchorfold.serve.connections import server_config
     except ImportError as error:
         raise AnchorFoldError("the search page needs its server: pip install 'anchorfold[serve]'.") from error
     from anchorfold.index import Index
@@ -45,9 +46,7 @@ def serve_command(
     library = Library(Index.open(index, model, device=device, trust_remote_code=trust_remote_code))
     library.warm_up()
     token = None if host in LOOPBACK else new_token()
-    config = uvicorn.Config(
-        create_app(library, token), host, port, log_level="warning", access_log=False, server_header=False
-    )
+    config = server_config(create_app(library, token), host, port)
     server = uvicorn.Server(config)
     sock = bind(config)
     address = f"http://{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}/"

@@ -17,7 +17,7 @@ from anchorfold.page import PageState
 
 
 class AnchorFold(BudgetCompressor):
-    """The method.
+    """The paper's method: the most central tokens become anchors, and every other token folds into its nearest one.
 
     Args:
         ratio, cap: the budget, exactly one of them.

@@ -63,7 +63,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Picture:
-    """A rendered page, and a small JPEG of it."""
+    """A rendered page, and a small JPEG of it if one was wanted."""
 
     page: int
     image: Image.Image
@@ -162,7 +162,7 @@ def _picture(header: dict[str, Any], body: bytearray, pixels: int) -> Picture:
     thumbnail = bytes(body[length:])
     if not 0 < width * height <= most_pixels(pixels) or len(body) < length:
         raise GarbledMessageError
-    if not thumbnail.startswith(JPEG_START) or len(thumbnail) > MAX_THUMBNAIL:
+    if thumbnail and (not thumbnail.startswith(JPEG_START) or len(thumbnail) > MAX_THUMBNAIL):
         raise GarbledMessageError
     return Picture(page, Image.frombytes("RGB", (width, height), memoryview(body)[:length]), thumbnail)
 

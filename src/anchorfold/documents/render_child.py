@@ -68,7 +68,13 @@ class RenderChild:
         self.answer("done")
 
     def render(
-        self, path: str, wanted: list[int] | None, stored: dict[str, list[int]], pixels: int, seconds: float
+        self,
+        path: str,
+        wanted: list[int] | None,
+        stored: dict[str, list[int]],
+        pixels: int,
+        thumbnails: bool,
+        seconds: float,
     ) -> None:
         """Send the pages of a document, or what is wrong with it; `seconds` are for each page."""
         try:
@@ -82,15 +88,15 @@ class RenderChild:
             self.answer("opened", pages=len(pages), **vars(identity))
             for number in pages_to_render(len(pages), identity.digest, wanted, stored):
                 self.answer("started", page=number)
-                self.send_page(pages, number, seconds)
+                self.send_page(pages, number, thumbnails, seconds)
         self.answer("done")
 
-    def send_page(self, pages: Pages, number: int, seconds: float) -> None:
+    def send_page(self, pages: Pages, number: int, with_thumbnail: bool, seconds: float) -> None:
         """Send one page, or what is wrong with it."""
         try:
             with limit_time(seconds):
                 image = pages.image(number)
-                small = thumbnail(image)
+                small = thumbnail(image) if with_thumbnail else b""
         except UnreadableDocumentError as problem:
             self.answer("page problem", page=number, reason=printable(problem))
         else:

@@ -65,6 +65,7 @@ class RenderProcess:
         wanted: Sequence[int] | None,
         pixels: int,
         stored: Mapping[str, Collection[int]] | None = None,
+        thumbnails: bool = False,
     ) -> Iterator[Answer]:
         """Opened, then Started and Picture or PageProblem for each page; or a DocumentProblem alone.
 
@@ -73,11 +74,12 @@ class RenderProcess:
             wanted: pages, from 0; all but the stored ones if None.
             pixels: of a page, at most.
             stored: for each digest the pages of that version that need not be rendered.
+            thumbnails: make a small picture of each page as well.
         """
         done = {digest: sorted(pages) for digest, pages in (stored or {}).items()}
         request = {
             "kind": "render", "path": path, "wanted": wanted, "stored": done, "pixels": pixels,
-            "seconds": self.seconds,
+            "thumbnails": thumbnails, "seconds": self.seconds,
         }  # fmt: skip
         with self._exchange(request):
             first = self._answer(pixels, self.seconds, Opened, DocumentProblem)

@@ -190,7 +190,8 @@ class Renderer:
         state.page, state.between_pages, state.began = None, False, time.monotonic()
         wanted = None if state.wanted is None else list(state.wanted)
         problem: str | None = None
-        for answer in self.process.render(str(state.document.path), wanted, self.pixels, state.request.stored):
+        path, stored = str(state.document.path), state.request.stored
+        for answer in self.process.render(path, wanted, self.pixels, stored, thumbnails=True):
             match answer:
                 case DocumentProblem():
                     problem = answer.reason

@@ -9,17 +9,12 @@ from statistics import fmean
 from torch import Tensor
 
 from anchorfold.backbones.base import Retriever
-from anchorfold.compressors import FullIndex, wanted_signals
+from anchorfold.compressors import AnchorFold, FullIndex, compressor_names, wanted_signals
 from anchorfold.evaluation.measure import compare
 from anchorfold.evaluation.methods import Method
 from anchorfold.evaluation.pairs import Pair
 from anchorfold.page import PageState
 from anchorfold.scoring import maxsim, score_retention
-
-METHODS = (
-    "anchorfold", "spread-fold", "focus-clustering", "semantic-clustering", "ward", "sap", "docpruner", "1d-pooling",
-    "random-anchors", "random",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -35,9 +30,14 @@ class Kept:
 
 
 def compare_on_pairs(
-    model: Retriever, pairs: Iterable[Pair], ratios: Sequence[float], names: Sequence[str] = METHODS
+    model: Retriever, pairs: Iterable[Pair], ratios: Sequence[float], names: Sequence[str] | None = None
 ) -> list[Kept]:
-    """Score retention of every training-free method on the same pairs. DocPruner's threshold comes from them too."""
+    """Score retention on the same pairs, of every training-free method unless some are named; the first is compared.
+
+    What must be calibrated, is on these pages.
+    """
+    others = [n for n in compressor_names(training_free=True) if n not in (AnchorFold.name, FullIndex.name)]
+    names = names or [AnchorFold.name, *others, "random-anchors"]
     methods = [Method(name, ratio=ratio) for ratio in ratios for name in names]
     made = {m.label: m.make() for m in methods}
     signals = wanted_signals(made.values(), model.settings)

@@ -35,7 +35,9 @@ from anchorfold.index.store.table import PageTable
 from anchorfold.page import EncodedPage
 
 # All that is known of a page besides its vectors.
-DETAILS = ("source", "document", "page", "pages", "size", "modified", "full", "kept", "thumbnail", "problem")
+DETAILS = (
+    "source", "document", "page", "pages", "digest", "size", "modified", "full", "kept", "thumbnail", "problem",
+)  # fmt: skip
 CREATION_WAIT = 30.0  # seconds for somebody else who makes the same index
 
 

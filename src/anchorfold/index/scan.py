@@ -2,18 +2,25 @@
 
 Each thread multiplies with BLAS at one thread: chunks of pages are many and small, so threads beside each other
 beat threads inside a product.
+
+The fast path scans int8 codes and scores its best pages exactly. Where processors multiply int8 in one instruction
+(VNNI, AMX) that is several times as quick as floats, elsewhere up to ten times slower: a short trial decides, once a
+process. Where it decides, the scores shown are computed exactly and page by page, the same to the bit by every way.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import pairwise
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -21,12 +28,19 @@ from torch import Tensor
 
 from anchorfold.index.store.flat import FlatIndex
 
-CHUNK_VALUES = 1 << 21  # numbers of a block: large enough that Python's share of the work does not show
+FLOAT_NUMBERS = 1 << 19  # numbers of a block that becomes float32: it should stay in a cache of a core
+CODE_NUMBERS = 1 << 23  # numbers of a block of codes: large enough that Python's share of the work does not show
 T = TypeVar("T")
 Block = tuple[int, int, int]  # first page, last page (exclusive), vectors of each
+Way = Literal["exact", "integer", "widened"]  # floats; codes multiplied as integers; codes multiplied as floats
 
-RESCORED = 100
-FAST_FROM = 2000  # pages: below, the exact scan is as quick
+RESCORED = 100  # pages that are scored exactly after a scan of codes, at least
+SPARE = 5  # pages beyond the wanted ones that are rescored after an exact scan: rounding may swap neighbours
+POOLED = 1 << 17  # numbers of a page: smaller ones are rescored sooner than threads would have taken them
+LARGE = 1 << 24  # numbers of an index: below, the exact scan is as quick
+
+TRIAL_NUMBERS, TRIAL_LENGTH, TRIAL_TOKENS, TRIAL_ROUNDS = 1 << 17, 64, 16, 9
+WORTHWHILE = 0.8  # of the exact scan's time: for less gain than that the exact scan stays
 
 _lock = threading.Lock()
 _users = 0
@@ -57,7 +71,9 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def _workers() -> int:
-    return min(8, len(os.sched_getaffinity(0)))
+    # macOS does not say which processors this process may use.
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(8, processors)
 
 
 def in_parallel(work: Callable[[T], None], items: Iterable[T]) -> None:
@@ -72,6 +88,89 @@ def in_parallel(work: Callable[[T], None], items: Iterable[T]) -> None:
         list(_pool().map(worker, range(_workers())))
 
 
+@dataclass(frozen=True)
+class Trial:
+    """Seconds that this machine takes for a number of the index by each way, and for a rescored page however small.
+
+    A way that does not work takes for ever.
+    """
+
+    exact: float
+    integer: float
+    widened: float
+    page: float
+
+    @property
+    def codes(self) -> Way:
+        """The quicker way to multiply codes."""
+        return "integer" if self.integer <= self.widened else "widened"
+
+    def way(self, numbers: float, pages: int, page_numbers: float) -> Way:
+        """The quickest way for a whole scan.
+
+        Args:
+            numbers: that one thread scans.
+            pages: how many more are rescored after a scan of codes than after an exact one.
+            page_numbers: numbers of one page.
+        """
+        rescoring = pages * (self.page + page_numbers * self.exact)
+        fast = numbers * min(self.integer, self.widened) + rescoring
+        return self.codes if fast < WORTHWHILE * numbers * self.exact else "exact"
+
+
+@lru_cache
+def measure(dim: int, dtype: torch.dtype) -> Trial:
+    """Try all ways on made-up vectors `(V, dim)` of an index's type; takes some milliseconds, once a process."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (max(1, TRIAL_NUMBERS // (TRIAL_LENGTH * dim)) * TRIAL_LENGTH, dim)
+    codes = torch.randint(-127, 128, shape, dtype=torch.int8, generator=generator)
+    tokens = torch.randint(-127, 128, (TRIAL_TOKENS, dim), dtype=torch.int8, generator=generator)
+    vectors, wide = codes.to(dtype), tokens.float()
+
+    def maxima(products: Tensor) -> Tensor:
+        return products.view(TRIAL_TOKENS, -1, TRIAL_LENGTH).amax(2)
+
+    works: dict[str, Callable[[], Tensor]] = {
+        "exact": lambda: maxima(float_products(wide, vectors)),
+        "widened": lambda: maxima(float_products(wide, codes)),
+        "page": lambda: page_score(wide[:1], vectors[:1]),
+    }
+    best = dict.fromkeys((*works, "integer"), math.inf)
+    with one_blas_thread():
+        if integer_products_are_right(tokens, codes[:TRIAL_LENGTH]):
+            works["integer"] = lambda: maxima(integer_products(tokens, codes))
+        for _ in range(TRIAL_ROUNDS):
+            for name, work in works.items():
+                began = time.perf_counter()
+                work()
+                best[name] = min(best[name], time.perf_counter() - began)
+    page = best.pop("page")
+    return Trial(page=page, **{name: seconds / codes.numel() for name, seconds in best.items()})
+
+
+def integer_products_are_right(tokens: Tensor, codes: Tensor) -> bool:
+    """Whether integers are multiplied here, and without overflow: kernels for processors without VNNI saturate."""
+    try:
+        return torch.equal(integer_products(tokens, codes).float(), float_products(tokens.float(), codes))
+    except RuntimeError:
+        return False
+
+
+def float_products(tokens: Tensor, block: Tensor) -> Tensor:
+    """`(tokens, vectors)` inner products of float32 tokens with vectors of any type."""
+    return tokens @ block.float().T
+
+
+def integer_products(tokens: Tensor, block: Tensor) -> Tensor:
+    """`(tokens, vectors)` inner products of int8 with int8, as int32."""
+    return torch._int_mm(tokens, block.T)
+
+
+def page_score(query: Tensor, vectors: Tensor) -> Tensor:
+    """MaxSim of one query and one page."""
+    return float_products(query, vectors).amax(1).sum()
+
+
 class Scanner:
     """Scores queries against all pages of a flat index."""
 
@@ -79,30 +178,31 @@ class Scanner:
         self.flat = flat
         self.starts = np.concatenate(([0], flat.lengths.cumsum()))
         self.vectors, self.codes = torch.from_numpy(flat.vectors), torch.from_numpy(flat.codes)
-        limit = max(64, CHUNK_VALUES // max(1, flat.vectors.shape[1]))
-        self.blocks = list(equal_blocks(flat.lengths, limit))
-        self.code_blocks = list(equal_blocks(flat.lengths, 4 * limit))  # a quarter of the bytes a number
+        dim = max(1, flat.vectors.shape[1])
+        self.blocks = list(equal_blocks(flat.lengths, max(64, FLOAT_NUMBERS // dim)))
+        self.code_blocks = list(equal_blocks(flat.lengths, max(64, CODE_NUMBERS // dim)))
+        self.large = self.codes.numel() >= LARGE
 
     def exact(self, queries: Sequence[Tensor]) -> Tensor:
         """`(queries, pages)` MaxSim of float vectors."""
         tokens, owner = flatten(queries)
+        return self._scan(self.vectors, self.blocks, partial(float_products, tokens), len(tokens), owner, len(queries))
 
-        def score(block: Tensor) -> Tensor:
-            return tokens @ block.float().T
+    def approximate(self, queries: Sequence[Tensor], widened: bool = False) -> Tensor:
+        """`(queries, pages)` MaxSim of int8 codes: for choosing pages, not for showing scores.
 
-        return self._scan(self.vectors, self.blocks, score, len(tokens), owner, len(queries))
-
-    def approximate(self, queries: Sequence[Tensor]) -> Tensor:
-        """`(queries, pages)` MaxSim of int8 codes: for choosing pages, not for showing scores."""
+        Args:
+            queries: `(tokens, d)` each.
+            widened: multiply the integers as floats. The products are the same, so the same pages are chosen.
+        """
         tokens, owner = flatten(queries)
         step = tokens.abs().amax(1, keepdim=True).clamp(min=1e-12) / 127
-        rounded = (tokens / step).round().to(torch.int8)
-
-        def score(block: Tensor) -> Tensor:
-            return torch._int_mm(rounded, block.T)
-
-        step = step * self.flat.scale
-        return self._scan(self.codes, self.code_blocks, score, len(tokens), owner, len(queries), step)
+        rounded = (tokens / step).round()
+        if widened:
+            blocks, score = self.blocks, partial(float_products, rounded)
+        else:
+            blocks, score = self.code_blocks, partial(integer_products, rounded.to(torch.int8))
+        return self._scan(self.codes, blocks, score, len(tokens), owner, len(queries), step * self.flat.scale)
 
     def _scan(
         self, flat: Tensor, blocks: Sequence[Block], score: Callable[[Tensor], Tensor], tokens: int, owner: Tensor,
@@ -132,36 +232,62 @@ class Scanner:
             queries: `(tokens, d)` each.
             count: pages to return, at most.
             allowed: `(P,)` true for pages that may be returned.
-            exact: scan floats rather than int8 codes; None decides by the number of pages.
+            exact: scan floats (True) or codes (False); None takes what is quicker on this machine.
         """
-        if exact is None:
-            exact = len(self.flat) < FAST_FROM
-        scores = self.exact(queries) if exact else self.approximate(queries)
+        way = self.way(count, exact)
+        scores = self.exact(queries) if way == "exact" else self.approximate(queries, way == "widened")
         if allowed is not None:
             scores = scores.masked_fill(~allowed, float("-inf"))
         available = len(self.flat) if allowed is None else int(allowed.sum())
+        rescored = max(RESCORED, 2 * count) if way != "exact" else 0
+        if way == "exact" and exact is None and self.large:
+            rescored = count + SPARE  # the machine decided, and that must not show in the scores
         results: list[list[tuple[int, float]]] = []
         for query, row in zip(queries, scores, strict=True):
             if not len(query) or not available:
                 results.append([])
                 continue
-            if exact:
-                results.append(best_of(row, torch.arange(len(row)), min(count, available)))
-                continue
-            short = row.topk(min(max(RESCORED, 2 * count), available)).indices.sort().values
-            results.append(best_of(self._rescore(query, short), short, min(count, available)))
+            pages = first_best(row, min(rescored, available)) if rescored else torch.arange(len(row))
+            final = self._rescore(query.float(), pages) if rescored else row
+            results.append(best_of(final, pages, min(count, available)))
         return results
+
+    def way(self, count: int, exact: bool | None = None) -> Way:
+        """How `top` scans for `count` pages."""
+        if exact or (exact is None and not self.large):
+            return "exact"
+        trial = self.trial()
+        if exact is not None:
+            return trial.codes
+        more = max(RESCORED, 2 * count) - (count + SPARE)
+        return trial.way(self.codes.numel() / _workers(), more, self.codes.numel() / len(self.flat))
+
+    def trial(self) -> Trial:
+        """What this machine takes for vectors such as these."""
+        return measure(self.vectors.shape[1], self.vectors.dtype)
 
     def _rescore(self, query: Tensor, pages: Tensor) -> Tensor:
         scores = torch.empty(len(pages))
 
         def work(item: tuple[int, int]) -> None:
-            place, page = item
-            vectors = self.vectors[self.starts[page] : self.starts[page + 1]]
-            scores[place] = (query @ vectors.float().T).amax(1).sum()
+            i, page = item
+            scores[i] = page_score(query, self.vectors[self.starts[page] : self.starts[page + 1]])
 
-        in_parallel(work, enumerate(pages.tolist()))
+        items = enumerate(pages.tolist())
+        if self.codes.numel() >= POOLED * len(self.flat):
+            in_parallel(work, items)
+        else:
+            with one_blas_thread():
+                for item in items:
+                    work(item)
         return scores
+
+
+def first_best(scores: Tensor, count: int) -> Tensor:
+    """The `count` best pages in page order; of pages with equal scores the first."""
+    least = scores.topk(count).values[-1]
+    above, equal = (scores > least).nonzero()[:, 0], (scores == least).nonzero()[:, 0]
+    return torch.cat([above, equal[: count - len(above)]]).sort().values
 
 
 def best_of(scores: Tensor, pages: Tensor, count: int) -> list[tuple[int, float]]:

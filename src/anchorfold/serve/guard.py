@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from collections.abc import Awaitable, Callable
 from http.cookies import SimpleCookie
@@ -15,6 +16,8 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 COOKIE = "anchorfold_token"
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+# A Host header that names this machine, and nothing else: no user before an @, no text behind a bracket.
+LOCAL_HOST = re.compile(rb"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 PAGE_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -43,17 +46,18 @@ class Guard:
         self.app, self.token = app, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request pass, or answer 401 or 421."""
+        """Let a request pass, or answer 400, 401 or 421."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
-        if self.token is None:
-            host = headers.get("host", "").strip()
-            name = host[1 : host.index("]")] if host.startswith("[") and "]" in host else host.split(":")[0]
-            if name.lower() not in LOOPBACK:
-                await refuse(send, 421, "this server answers to localhost only")
-                return
+        hosts = [value for name, value in scope["headers"] if name.lower() == b"host"]
+        if len(hosts) > 1:
+            await refuse(send, 400, "one Host header, please")
+            return
+        if self.token is None and not any(map(LOCAL_HOST.fullmatch, hosts)):
+            await refuse(send, 421, "this server answers to localhost only")
+            return
         given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
         in_address = self.token is not None and self._same(given)
         if self.token is not None and not (in_address or self._same(bearer(headers)) or self._same(cookie(headers))):

@@ -8,6 +8,7 @@ They load through `anchorfold.load` like the real ones, take milliseconds, and k
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,43 @@ def make_colmodernvbert(folder: Path) -> None:
     _save(ColModernVBertForRetrieval(config), folder, processor)
 
 
+def make_nemotron(folder: Path) -> None:
+    """SigLIP tiles in a bidirectional Llama: at most eight tiles and a thumbnail of 4 tokens each."""
+    from anchorfold.backbones.nemotron_model import NemotronConfig, NemotronModel
+
+    special = ["<pad>", "<s>", "</s>", "<img>", "</img>", "<IMG_CONTEXT>"]
+    tokenizer = make_tokenizer(special, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+    rope = {
+        "rope_type": "llama3", "factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+        "original_max_position_embeddings": 8192,
+    }  # fmt: skip
+    config = {
+        "architectures": ["LlamaNemotronVLModel"],
+        "model_type": "llama_nemotron_vl",
+        "vision_config": {"model_type": "siglip_vision_model", **VISION, "image_size": 56},
+        "llm_config": {
+            "architectures": ["LlamaBidirectionalModel"], "model_type": "llama_bidirec", **TEXT,
+            "num_key_value_heads": 2, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id,
+            "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "rope_scaling": rope,
+        },
+        "select_layer": -1,
+        "downsample_ratio": 0.5,
+        "force_image_size": 56,
+        "dynamic_image_size": True,
+        "max_input_tiles": 8,
+        "use_thumbnail": True,
+        "img_context_token_id": tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>"),
+        "p_max_length": 10240,
+        "q_max_length": 512,
+        "passage_prefix": "passage:",
+        "query_prefix": "query:",
+        "pooling": "colbert",
+    }  # fmt: skip
+    _save(NemotronModel(NemotronConfig.from_files(str(folder), config, {})), folder, tokenizer)
+    # As published, rather than as this version of transformers would write it.
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+
+
 def _save(model: Any, folder: Path, *parts: Any) -> None:
     for part in (model, *parts):
         part.save_pretrained(folder)
@@ -187,6 +225,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "colqwen2": make_colqwen2,
     "colqwen2.5": make_colqwen25,
     "colmodernvbert": make_colmodernvbert,
+    "nemotron": make_nemotron,
 }
 
 

@@ -17,6 +17,7 @@ from anchorfold.backbones.nano.model import NanoModel
 from anchorfold.backbones.nano.processor import NanoImageProcessor
 from anchorfold.backbones.nano.query import WordIndex, encode_query, query_words
 from anchorfold.backbones.nano.query_side import FAMILY
+from anchorfold.backbones.strict import load_strictly
 from anchorfold.page import PatchGrid
 
 
@@ -35,7 +36,7 @@ class Nano(Retriever):
     @classmethod
     def load(cls, folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> Nano:
         """From a checkpoint folder; the embedded one is `query_side.WEIGHTS`."""
-        model = NanoModel.from_pretrained(folder, dtype=dtype).to(device)
+        model = load_strictly(NanoModel, str(folder), dtype=dtype).to(device)
         words = WordIndex.load(folder)
         settings = settings_for(cls.family, len(model.layers), folder)
         return cls(model, NanoImageProcessor.from_pretrained(folder), words, settings, name)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import fmean, stdev
 
+from anchorfold.compressors import SAP, AnchorFold
 from anchorfold.evaluation.calibration import Calibration
-from anchorfold.evaluation.figures.style import COLOURS, plotting
+from anchorfold.evaluation.figures.style import RANDOM_ANCHORS, plotting
 
 
 def draw_calibration(found: Calibration, path: Path, name: str) -> None:
@@ -15,14 +16,14 @@ def draw_calibration(found: Calibration, path: Path, name: str) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8))
     chosen = found.settings.steps
     first, last = found.settings.window
-    left.axvspan(first - 0.5, last + 0.5, color=COLOURS["anchorfold"], alpha=0.12, label=f"window {first}-{last}")
+    left.axvspan(first - 0.5, last + 0.5, color=AnchorFold.colour, alpha=0.12, label=f"window {first}-{last}")
     others = [depth for depth in found.profiles if depth != chosen] or [chosen]
     for depth, profile in found.profiles.items():
         mine = depth == chosen
-        colour, width = (COLOURS["anchorfold"], 2.2) if mine else ("#999999", 0.9)
+        colour, width = (AnchorFold.colour, 2.2) if mine else ("#999999", 0.9)
         label = f"K = {depth}" if mine else "other depths" if depth == others[0] else None
         left.plot(range(len(profile)), profile, color=colour, lw=width, label=label)
-    left.plot(range(len(found.sap_profile)), found.sap_profile, color=COLOURS["sap"], ls="--", label="SAP")
+    left.plot(range(len(found.sap_profile)), found.sap_profile, color=SAP.colour, ls="--", label="SAP")
     left.set(
         xlabel="layer",
         ylabel="score kept by this layer alone, %",
@@ -33,11 +34,9 @@ def draw_calibration(found: Calibration, path: Path, name: str) -> None:
     means = [fmean(found.values[d]) for d in depths]
     errors = [stdev(v) / len(v) ** 0.5 if len(v) > 1 else 0.0 for v in found.values.values()]
     right.errorbar(depths, means, errors, color="#444444", marker="o", capsize=3)
-    right.plot(
-        chosen, means[depths.index(chosen)], "o", ms=10, color=COLOURS["anchorfold"], label=f"chosen: K = {chosen}"
-    )
+    right.plot(chosen, means[depths.index(chosen)], "o", ms=10, color=AnchorFold.colour, label=f"chosen: K = {chosen}")
     best, chance = means[depths.index(chosen)], fmean(found.random)
-    right.axhline(chance, color=COLOURS["random-anchors"], ls=":", label="random anchors")
+    right.axhline(chance, color=RANDOM_ANCHORS, ls=":", label="random anchors")
     right.set(xlabel="propagation depth K", ylabel="score kept by its own window, %", title=f"K = {chosen} is enough: {best:.1f} % kept, random anchors {chance:.1f} %")  # fmt: skip  # noqa: E501
     right.legend(fontsize=9)
     figure.tight_layout()

@@ -8,9 +8,9 @@ from pathlib import Path
 from PIL import Image
 
 from anchorfold.backbones.encoder import ComparableEncoder
-from anchorfold.compressors import FullIndex, wanted_signals
+from anchorfold.compressors import FullIndex, title_of, wanted_signals
 from anchorfold.errors import AnchorFoldError
-from anchorfold.evaluation.figures.style import NAMES, plotting
+from anchorfold.evaluation.figures.style import plotting
 from anchorfold.evaluation.methods import Method
 from anchorfold.explain.evidence import evidence
 from anchorfold.explain.pictures import light
@@ -49,7 +49,7 @@ def draw_case_study(
             panel = panels[row][column]
             panel.imshow(light(image, found[method, ratio].whole, state.grid, most, LONGER))
             kept = score_retention(asked.vectors, full, pages[method, ratio])
-            panel.set_title(f"{NAMES.get(method, method)}, {1 / ratio:.0f}x: {kept:.1f} % kept", fontsize=10)
+            panel.set_title(f"{title_of(method)}, {1 / ratio:.0f}x: {kept:.1f} % kept", fontsize=10)
             panel.set_xticks([])
             panel.set_yticks([])
             panel.grid(False)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from anchorfold.evaluation.figures.style import COLOURS, MARKERS, NAMES, plotting
+from anchorfold.compressors import title_of
+from anchorfold.evaluation.figures.style import look_of, plotting
 
 
 def draw_latency(results: dict[str, Any], timed: list[dict[str, Any]], path: Path) -> None:
@@ -19,8 +20,8 @@ def draw_latency(results: dict[str, Any], timed: list[dict[str, Any]], path: Pat
             continue
         name = each["method"].split("@")[0]
         x, y = each["total"] / full, kept[each["method"]]
-        panel.errorbar(x, y, xerr=each["total_sd"] / full, color=COLOURS.get(name, "#333333"),
-                       marker=MARKERS.get(name, "o"), ms=9, capsize=3, ls="", label=NAMES.get(name, name))  # fmt: skip
+        panel.errorbar(x, y, xerr=each["total_sd"] / full, **look_of(name),
+                       ms=9, capsize=3, ls="", label=title_of(name))  # fmt: skip
     panel.legend(fontsize=9, loc="center left", bbox_to_anchor=(1.02, 0.5))
     panel.set(xlabel="indexing time / full index", ylabel="NDCG@5 kept, %")
     panel.set_title(latency_title(results, {t["method"]: t["total"] / full for t in timed}, kept))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from anchorfold.evaluation.figures.style import COLOURS, MARKERS, NAMES, plotting
+from anchorfold.compressors import title_of
+from anchorfold.evaluation.figures.style import look_of, plotting
 
 FLOOR = 50.0  # percent; what lies below is left out of the retention panels and stands in the tables
 
@@ -22,9 +23,7 @@ def by_method(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 def best_at(rows: list[dict[str, Any]], ratio: float, value: str) -> str:
     """The method that keeps most at a ratio."""
     there = [r for r in rows if r["ratio"] == ratio and r["method"] != "none"]
-    return (
-        NAMES.get(best["method"], best["method"]) if (best := max(there, key=lambda r: r[value], default=None)) else ""
-    )
+    return title_of(best["method"]) if (best := max(there, key=lambda r: r[value], default=None)) else ""
 
 
 def draw_retention(results: dict[str, Any], path: Path) -> None:
@@ -34,10 +33,9 @@ def draw_retention(results: dict[str, Any], path: Path) -> None:
     smallest = min((r["ratio"] for r in results["rows"] if r["ratio"]), default=1.0)
     for panel, value, name in zip(panels, ("kept", "score_kept"), ("NDCG@5", "score"), strict=True):
         for method, rows in by_method(results["rows"]).items():
-            style = {"color": COLOURS.get(method, "#333333"), "marker": MARKERS.get(method, "o")}
             width = 2.4 if method == "anchorfold" else 1.3
             ratios, values = [r["ratio"] for r in rows], [r[value] for r in rows]
-            panel.plot(ratios, values, lw=width, label=NAMES.get(method, method), **style)
+            panel.plot(ratios, values, lw=width, label=title_of(method), **look_of(method))
         panel.axhline(100, color="#000000", lw=0.8, ls=":")
         panel.set_xscale("log")
         ticks = sorted({r["ratio"] for r in results["rows"] if r["ratio"] and r["ratio"] < 1}, reverse=True)
@@ -87,8 +85,8 @@ def draw_storage(results: dict[str, Any], path: Path) -> None:
     panel.axhline(full["ndcg"], color="#000000", lw=0.8, ls=":", label=f"full index, {vectors:.0f} vectors a page")
     for method, rows in by_method(results["rows"]).items():
         xs = [vectors / r["times_smaller"] for r in rows]
-        panel.plot(xs, [r["ndcg"] for r in rows], color=COLOURS.get(method, "#333333"), marker=MARKERS.get(method, "o"),
-                   lw=2.4 if method == "anchorfold" else 1.3, label=NAMES.get(method, method))  # fmt: skip
+        panel.plot(xs, [r["ndcg"] for r in rows], **look_of(method),
+                   lw=2.4 if method == "anchorfold" else 1.3, label=title_of(method))  # fmt: skip
     if (mean := mean_vector(results)) is not None:
         panel.plot(1, mean["ndcg"], "k*", ms=12, label="one mean vector a page")
     panel.set_xscale("log")

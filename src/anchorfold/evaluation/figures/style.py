@@ -1,28 +1,21 @@
-"""One look for all figures: colours per method that any colour vision tells apart, legible sizes."""
+"""One style for all figures: each method in its own colour and marker, legible sizes."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from anchorfold.compressors import COMPRESSORS
 from anchorfold.errors import AnchorFoldError
 
-# Okabe and Ito's palette.
-COLOURS = {
-    "anchorfold": "#D55E00", "semantic-clustering": "#0072B2", "sap": "#009E73", "docpruner": "#CC79A7",
-    "1d-pooling": "#E69F00", "ward": "#56B4E9", "spread-fold": "#8C510A", "agc": "#B2182B",
-    "focus-clustering": "#35247A", "random-anchors": "#999999", "random": "#666666", "none": "#000000",
-}  # fmt: skip
-MARKERS = {
-    "anchorfold": "o", "semantic-clustering": "s", "sap": "^", "docpruner": "v", "1d-pooling": "D", "ward": "P",
-    "spread-fold": "h", "focus-clustering": "X", "agc": "p",
-    "random-anchors": "x", "random": "+", "none": "*",
-}  # fmt: skip
-NAMES = {
-    "anchorfold": "AnchorFold", "semantic-clustering": "Semantic Clustering", "sap": "SAP", "docpruner": "DocPruner",
-    "1d-pooling": "1D-Pooling", "ward": "Ward", "spread-fold": "SpreadFold (ours)",
-    "focus-clustering": "FocusClustering (ours)", "random-anchors": "random anchors", "random": "random",
-    "agc": "AGC (trained)", "none": "full index",
-}  # fmt: skip
+# Compressors say how they look; these are drawn beside them.
+RANDOM_ANCHORS = "#999999"
+
+
+def look_of(method: str) -> dict[str, str]:
+    """Colour and marker of a method in a figure, for matplotlib."""
+    if method in COMPRESSORS:
+        return {"color": COMPRESSORS[method].colour, "marker": COMPRESSORS[method].marker}
+    return {"color": RANDOM_ANCHORS, "marker": "x"}
 
 
 def plotting() -> Any:

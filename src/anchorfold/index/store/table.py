@@ -166,7 +166,8 @@ class PageTable:
         """Merge small files and drop older versions; whoever was reading one starts again (`consistently`)."""
         with storage_errors(self.folder), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            self.table.optimize(cleanup_older_than=timedelta(0))
+            # The lock is ours: files that no version names are of writers that died.
+            self.table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
         self.sync()
 
     def finish(self) -> None:

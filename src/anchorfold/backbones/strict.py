@@ -1,0 +1,68 @@
+"""Weights from a checkpoint, all of them and no others: what does not fit is refused, never filled in by chance.
+
+transformers starts absent weights at random and drops unknown ones, with a log line at most. A retriever made that way
+runs, and finds nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from anchorfold.errors import CheckpointError
+
+# Transformers itself knows of non-persistent buffers (`rotary_emb.inv_freq`, `position_ids`) and of the tied weights
+# that a model class declares; it reports neither. Everything else that need not match is one of these.
+MAY_BE_ABSENT = {
+    r"\.num_batches_tracked$": "a counter of training steps in batch normalisation",
+}
+NOT_USED = {
+    r"(^|\.)lm_head\.weight$": "predicts words; a retriever stops before it, and it is often tied to the embeddings",
+}
+NAMED = 3  # keys that an error spells out
+
+
+def load_strictly(cls: Any, name: str, *, not_used: Collection[str] = (), **options: Any) -> Any:
+    """`cls.from_pretrained(name, **options)`, or an error that says which weights do not fit.
+
+    Args:
+        cls: a transformers model class.
+        name: folder or hub name.
+        not_used: patterns of weights that this architecture may carry and a retriever never runs.
+        options: for `from_pretrained`.
+    """
+    # Wrong shapes are reported with the rest, rather than raised as a page of text.
+    model, report = cls.from_pretrained(name, **options, output_loading_info=True, ignore_mismatched_sizes=True)
+    check_report(name, report, not_used)
+    return model
+
+
+def check_report(name: str, report: dict[str, Any], not_used: Collection[str] = ()) -> None:
+    """Refuse what transformers' `output_loading_info` says is missing, unexpected or of another shape."""
+    shapes = {f"{key} {list(saved)} for {list(wanted)}" for key, saved, wanted in report["mismatched_keys"]}
+    problems = [
+        _count(_others(report["missing_keys"], MAY_BE_ABSENT), "missing"),
+        _count(_others(report["unexpected_keys"], [*NOT_USED, *not_used]), "unknown to it"),
+        _count(shapes, "of another shape"),
+        *report["error_msgs"],
+    ]
+    if any(problems):
+        raise CheckpointError(
+            f"{name} does not fit its architecture: {'; '.join(p for p in problems if p)}. Give a complete checkpoint "
+            "of a trained retriever (not of the bare language or vision model), and download it again if it was cut "
+            "short; weights are never filled in at random."
+        )
+
+
+def _others(keys: Collection[str], patterns: Collection[str]) -> list[str]:
+    return [key for key in keys if not any(re.search(pattern, key) for pattern in patterns)]
+
+
+def _count(keys: Collection[str], what: str) -> str:
+    """`72 weights missing (a, b, c, ...)`, or nothing."""
+    if not keys:
+        return ""
+    first = sorted(keys)[:NAMED]
+    names = ", ".join(first + ["..."] * (len(keys) > len(first)))
+    return f"{len(keys)} weight{'s' if len(keys) > 1 else ''} {what} ({names})"
