@@ -23,6 +23,7 @@ import torch
 from PIL import Image
 
 from anchorfold.backbones.base import Retriever
+from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation.benchmarks import find_corpora
 from anchorfold.evaluation.corpus import Corpus, local_corpus
 from anchorfold.evaluation.methods import Method
@@ -109,7 +110,7 @@ def run_apart(model: str, corpus: str, method: Method, sizes: tuple[int, int, in
         [sys.executable, "-m", "anchorfold.evaluation.efficiency", job], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise RuntimeError(f"timing {method.label} failed: {done.stderr.strip().splitlines()[-1]}")
+        raise AnchorFoldError(f"timing {method.label} failed: {(done.stderr.strip().splitlines() or ['no reason'])[-1]}")
     return Latency(**json.loads(done.stdout.splitlines()[-1]))
 
 
