@@ -129,7 +129,7 @@ class TestTurns:
 class TestStrangers:
     """Threads that call the model itself, and know nothing of its lock."""
 
-    @pytest.mark.parametrize("kind", ["colpali", "colqwen2.5"])
+    @pytest.mark.parametrize("kind", ["colpali", "colqwen2.5", "nemotron"])
     def test_a_plain_pass_is_neither_heard_nor_changed(self, models, pages, kind):
         model = models[kind]
         one, other = (model.prepare_pages([page]) for page in pages[:2])

@@ -110,7 +110,8 @@ def run_apart(model: str, corpus: str, method: Method, sizes: tuple[int, int, in
         [sys.executable, "-m", "anchorfold.evaluation.efficiency", job], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise AnchorFoldError(f"timing {method.label} failed: {(done.stderr.strip().splitlines() or ['no reason'])[-1]}")
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise AnchorFoldError(f"timing {method.label} failed: {reason}")
     return Latency(**json.loads(done.stdout.splitlines()[-1]))
 
 
