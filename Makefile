@@ -3,23 +3,31 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+ARGS ?=# for pytest: make test ARGS=tests/index
 
-.PHONY: demo browser test lint format types install clean
+.PHONY: help install hooks demo browser test test-quick test-newest coverage lint format types wheel smoke smoke-sdist clean
 
-install: $(STAMP)
+help:  ## list what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-13s %s\n", $$1, $$2}'
 
-# A CPU build of torch comes first: a loose requirement would pull gigabytes of CUDA libraries.
+install: $(STAMP)  ## make .venv with all that is needed
+
+# torch comes first, alone: this takes a CPU build where pip knows one (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS).
+install_torch = $(1)/python -m pip install --quiet --upgrade pip && { $(1)/python -c "import torch" 2>/dev/null \
+	|| $(1)/python -m pip install --quiet torch==2.13.0 \
+	|| $(1)/python -m pip install --quiet torch --index-url https://download.pytorch.org/whl/cpu; }
+
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV): a minute or two"
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet torch==2.13.0 \
-		|| $(BIN)/python -m pip install --quiet torch --index-url https://download.pytorch.org/whl/cpu
+	$(call install_torch,$(BIN))
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $(STAMP)
 
-# Indexes sample documents with the embedded model, asks questions, and tells how much smaller the index is.
-demo: $(STAMP)
+hooks: $(STAMP)  ## run ruff and mypy before each commit
+	$(BIN)/pre-commit install
+
+demo: $(STAMP)  ## index sample documents with the embedded model, ask questions, tell how much smaller the index is
 	$(BIN)/anchorfold demo
 
 # The tests of the search page want a browser: Debian's if it can be had, else Playwright's own, else they skip.
@@ -29,19 +37,53 @@ browser: $(STAMP)
 		|| $(BIN)/playwright install chromium >/dev/null 2>&1 \
 		|| echo "no browser found or installed: the tests of the search page will skip"
 
-test: $(STAMP) browser
-	$(BIN)/python -m pytest
+test: $(STAMP) browser  ## run all tests
+	$(BIN)/python -m pytest $(ARGS)
 
-lint: $(STAMP)
+test-quick: $(STAMP)  ## run the tests that are not marked slow
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-newest:  ## run all tests with the newest transformers, in .venv-newest
+	$(MAKE) install browser VENV=.venv-newest
+	.venv-newest/bin/python -m pip install --quiet --upgrade transformers
+	.venv-newest/bin/python -m pip show transformers | grep Version
+	.venv-newest/bin/python -m pytest $(ARGS)
+
+coverage: $(STAMP) browser  ## run all tests, print which lines and branches none of them reaches
+	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+
+lint: $(STAMP)  ## check style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: $(STAMP)
+format: $(STAMP)  ## mend style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: $(STAMP)
+types: $(STAMP)  ## check types
 	$(BIN)/mypy
 
-clean:
-	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .mypy_cache anchorfold-demo
+wheel: $(STAMP)  ## build the sdist, and the wheel from it, in dist
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+
+smoke: wheel  ## install the wheel in an empty environment, run the demo in an empty folder
+	@set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; wheel="$$(ls $(CURDIR)/dist/*.whl)"; \
+	echo "installing $$wheel into an empty environment"; \
+	$(PYTHON) -m venv "$$folder/venv"; \
+	$(call install_torch,"$$folder/venv/bin"); \
+	"$$folder/venv/bin/python" -m pip install --quiet "$$wheel[demo]"; \
+	mkdir "$$folder/empty"; cd "$$folder/empty"; \
+	"$$folder/venv/bin/anchorfold" --version; \
+	"$$folder/venv/bin/anchorfold" demo
+
+# PYTHONPATH comes before the installed package: what is tested is what was unpacked.
+smoke-sdist: wheel  ## unpack the sdist, import all of its tests, run the quick ones of the method
+	@set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	tar -xzf dist/*.tar.gz -C "$$folder" --strip-components 1; \
+	python="$(abspath $(BIN))/python"; cd "$$folder"; export PYTHONPATH="$$folder/src"; \
+	"$$python" -m pytest --collect-only -qq; \
+	"$$python" -m pytest -m "not slow" tests/test_*.py
+
+clean:  ## remove all that was made
+	rm -rf $(VENV) .venv-newest dist build .coverage* .pytest_cache .ruff_cache .mypy_cache anchorfold-demo

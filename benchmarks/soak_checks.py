@@ -28,9 +28,9 @@ TEMPORARY = re.compile(r"#|\.tmp|\.part$|^new-|^tmp")
 # What an error must say, by what was done to cause it; nothing may fail if nothing was done.
 WORDS = {
     "full disk": r"disk is full|no space left",
-    "descriptors": r"too many open files",
+    "descriptors": r"too many open files|no file descriptors",
     "writer": r"is writing to",
-    "moved": r"does not exist|no such file|not found|moved|gone",
+    "moved": r"does not exist|no such file|not found|moved",
     "unmade": r"does not exist|not an index|cut short",
     "nothing to remove": r"holds no document",
     "no such page": r"holds no page",
@@ -165,14 +165,14 @@ def fitting(numbers: Mapping[int, int], history: History) -> Version | None:
 
 
 def snapshot(index: Path) -> dict[str, tuple[int, int]]:
-    """Size and time of every file, without the lock, which is opened by whoever writes."""
-    paths = [Path(at, name) for at, _, names in os.walk(index) for name in names if name != "writer.lock"]
+    """Size and time of every file, without locks, which are opened by whoever writes."""
+    paths = [Path(at, name) for at, _, names in os.walk(index) for name in names if not name.endswith(".lock")]
     return {str(p.relative_to(index)): (p.stat().st_size, p.stat().st_mtime_ns) for p in paths}
 
 
 def check_folder(index: Path, held: Mapping[str, Version]) -> Iterator[Violation]:
     """Nothing is left over, and `info` tells the size of the folder and what is in it."""
-    info = Index.open(index, MarkReader()).info()  # type: ignore[arg-type]
+    info = Index.open(index, MarkReader()).info()
     files = snapshot(index)
     size = int(subprocess.run(["du", "-sb", index], capture_output=True, text=True, check=True).stdout.split()[0])
     if info.bytes != size:

@@ -110,8 +110,9 @@ def run_apart(model: str, corpus: str, method: Method, sizes: tuple[int, int, in
         [sys.executable, "-m", "anchorfold.evaluation.efficiency", job], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise AnchorFoldError(f"timing {method.label} failed: {reason}")
+        raise AnchorFoldError(
+            f"timing {method.label} failed: {(done.stderr.strip().splitlines() or ['no reason'])[-1]}"
+        )
     return Latency(**json.loads(done.stdout.splitlines()[-1]))
 
 

@@ -168,6 +168,8 @@ class PageTable:
             warnings.simplefilter("ignore", UserWarning)
             # The lock is ours: files that no version names are of writers that died.
             self.table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
+            for unfinished in (self.folder / f"{NAME}.lance").glob("*/.tmp*"):
+                unfinished.unlink(missing_ok=True)
         self.sync()
 
     def finish(self) -> None:
