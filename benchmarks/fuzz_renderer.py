@@ -31,8 +31,8 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from anchorfold.documents import Document, RenderedPage, Renderer
-from anchorfold.documents.rendering import Request
+from anchorfold.documents import Document, DocumentFinished, PageFailed, PageRendered, Renderer
+from anchorfold.documents.rendering import Event, Request
 
 MEGABYTE = 10**6
 PIXELS = 100_000  # of a page: small, so that damage and not drawing takes the time
@@ -263,7 +263,7 @@ def fuzz(files: int, seed: int, memory: int, seconds: float) -> FuzzReport:
                 path.write_bytes(content)
                 documents[Document(path.name, path, len(content), path.stat().st_mtime_ns)] = number
                 digests.append(hashlib.blake2b(content, digest_size=16).hexdigest())
-            events: dict[Document, list[RenderedPage]] = {document: [] for document in documents}
+            events: dict[Document, list[Event]] = {document: [] for document in documents}
             try:
                 with Renderer(map(Request, documents), PIXELS, memory=memory, seconds=seconds) as renderer:
                     for event in renderer:
@@ -291,28 +291,26 @@ def own_peak() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT
 
 
-def check(report: FuzzReport, name: str, events: list[RenderedPage], digest: str) -> None:
+def check(report: FuzzReport, name: str, events: list[Event], digest: str) -> None:
     """Count the events of one document, and note what must not be."""
 
     def wrong(what: str) -> None:
         report.violations.append(f"{name}: {what}")
 
-    if not events or (events[-1].number, events[-1].problem, events[-1].image) != (None, None, None):
+    if not events or not isinstance(end := events[-1], DocumentFinished):
         return wrong("it has no last event")
-    pages = [e for e in events[:-1] if e.number is not None]
-    problems = [e.problem for e in events[:-1] if e.number is None]
-    numbers = [e.number for e in pages]
-    total = max((e.total for e in pages), default=0)
-    if numbers != sorted(set(numbers)) or (not problems and numbers != list(range(total))) or not (pages or problems):
-        wrong(f"of {total} pages {numbers} came, and {problems} was said")
-    if any((e.image is None) == (e.problem is None) for e in pages):
-        wrong("a page came neither as an image nor as a problem")
-    if {e.identity.digest for e in events if e.identity} - {digest} or any(e.identity is None for e in pages):
+    pages = [event for event in events if isinstance(event, PageRendered | PageFailed)]
+    numbers = [page.number for page in pages]
+    total = max((page.total for page in pages), default=0)
+    whole = numbers == list(range(total)) if end.problem is None else numbers == sorted(set(numbers))
+    if not whole or len(pages) != len(events) - 1 or not (pages or end.problem):
+        wrong(f"of {total} pages {numbers} came, and {end.problem} was said")
+    if {event.identity.digest for event in (*pages, end) if event.identity} - {digest}:
         wrong("a page was rendered from other bytes")
-    report.rendered += sum(e.image is not None for e in pages)
+    report.rendered += sum(isinstance(page, PageRendered) for page in pages)
     for counter, reasons in (
-        (report.lost_pages, [e.problem for e in pages if e.problem]),
-        (report.lost_documents, [p or "" for p in problems]),
+        (report.lost_pages, [page.problem for page in pages if isinstance(page, PageFailed)]),
+        (report.lost_documents, [end.problem] if end.problem else []),
     ):
         for reason in reasons:
             counter[reason] += 1

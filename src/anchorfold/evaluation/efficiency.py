@@ -93,7 +93,7 @@ def time_method(model: Retriever, method: Method, images: Sequence[Image.Image],
     if model.device.type == "cuda":
         memory = torch.cuda.max_memory_allocated(model.device) / 1e6
     else:
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1_000_000 if sys.platform == "darwin" else 1000)
     means, fold_means = [statistics.fmean(t) for t in totals], [statistics.fmean(f) for f in folds]
     spread = statistics.stdev if passes > 1 else (lambda _: 0.0)
     every = sorted(t for each_pass in totals for t in each_pass)

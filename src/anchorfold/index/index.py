@@ -286,8 +286,8 @@ class Index:
             query: a text or several.
             top: pages a query.
             documents: only pages of these: names, paths, folders or patterns such as `*.pdf`.
-            exact: True scans all vectors in float; None takes the fast path on large indexes (an int8 scan, then
-                exact scores of the best hundred).
+            exact: True scans all vectors in float; None takes what is quicker on this machine: on large indexes often
+                an int8 scan, then exact scores of the best hundred.
         """
         texts = [query] if isinstance(query, str) else list(query)
         if top < 1:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -280,6 +283,14 @@ def _fsync(path: str) -> None:
     except FileNotFoundError:  # cleaned up since
         return
     try:
-        os.fsync(handle)
+        _to_disk(handle)
     finally:
         os.close(handle)
+
+
+def _to_disk(handle: int) -> None:
+    if sys.platform == "darwin":  # fsync there stops at the drive's own memory
+        with suppress(OSError):  # a file system that cannot
+            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(handle)
