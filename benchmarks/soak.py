@@ -176,6 +176,8 @@ def soak(
             while run.summary.rounds < rounds or time.monotonic() - began < 60 * minutes:
                 run.round()
                 say(f"round {run.summary.rounds}: {run.summary.pages_checked} pages checked, {sum(run.summary.violations.values())} violations")  # fmt: skip  # noqa: E501
+        except KeyboardInterrupt:
+            say("interrupted")
         finally:
             run.actions.end()
     run.summary.actions, run.summary.seconds = dict(run.actions.counts), time.monotonic() - began
@@ -195,7 +197,7 @@ def main() -> None:
     if arguments.folder is not None:
         arguments.folder.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"soak-{seed}-", dir=arguments.folder))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the disk is unmounted
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the disk is unmounted, and the summary printed
     summary = soak(folder, seed, minutes, arguments.rounds, lambda text: print(text, file=sys.stderr, flush=True))
     if arguments.json:
         print(json.dumps(asdict(summary), indent=2))
