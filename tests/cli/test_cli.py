@@ -99,7 +99,7 @@ def test_remove_and_prune(copy):
 def test_removing_several_documents_by_a_pattern_is_asked_about(copy):
     refused = run("remove", "my.index", "reports", code=1, stdin="n\n", cwd=copy)
     assert "Remove 3 documents" in refused.stderr
-    assert "nothing was removed" in one_line(refused)
+    assert "nothing was removed" in refused.stderr
     run("remove", "my.index", "reports", code=1, stdin="", cwd=copy)  # nobody is there to answer
     assert "empty name" in one_line(run("remove", "my.index", "", "--yes", code=1, cwd=copy))
     assert "empty name" in one_line(run("search", "my.index", "x", "-d", "", code=1, cwd=copy))

@@ -232,6 +232,7 @@ class PageTable:
 
     def snapshot(self, read: Callable[[PageTable], T]) -> T:
         """Run a function that reads more than once, on a table of its own: no other thread moves its version."""
+        self.refresh()  # says so if the index was moved
         for _ in range(RETRIES):
             table = PageTable.open(self.folder)
             try:
