@@ -1,0 +1,97 @@
+"""What posters and slides say: invented titles, headings, labels and sentences; and questions about what was printed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from training.nano.synth import random_word
+
+JOINERS = ("of", "in", "and", "for", "by", "with", "the", "a", "to", "on", "from", "is", "are", "at", "per")
+TITLES = ("{0} and {1}", "The {0} of {2}", "{0} in {2}", "How {0} changes {1}", "{2}: {0} {1}", "Why {0} needs {1}", "{0} {1}")  # fmt: skip  # noqa: E501
+QUESTIONS = ("What is said about {}?", "Where is {} shown?", "{}", "How much {} is there?", "Which page explains {}?")
+
+
+class Script:
+    """Training: words as `synth.random_word` draws them."""
+
+    def __init__(self, rng: random.Random, vocabulary: Sequence[str]) -> None:
+        self.rng, self.vocabulary = rng, list(vocabulary)
+
+    def word(self) -> str:
+        return random_word(self.rng, self.vocabulary)
+
+    def title(self) -> str:
+        return self.case(" ".join(self.word() for _ in range(self.rng.randint(1, 5))))
+
+    def heading(self) -> str:
+        return self.case(" ".join(self.word() for _ in range(self.rng.randint(1, 3))))
+
+    def label(self) -> str:
+        return self.case(" ".join(self.word() for _ in range(self.rng.choice([1, 1, 2]))))
+
+    def sentence(self, length: int) -> str:
+        words = [self.rng.choice(JOINERS) if self.rng.random() < 0.3 else self.word() for _ in range(length)]
+        return " ".join(words)
+
+    def number(self) -> str:
+        """A figure with its unit, a year, or a count."""
+        rng = self.rng
+        plain = f"{rng.randint(1, 999)}"
+        return rng.choice([f"{rng.randint(1, 99)}%", f"${plain}", plain, f"{rng.randint(1, 99)},{rng.randint(100, 999)}",
+                           f"{rng.randint(1, 99)}.{rng.randint(0, 9)}", f"{rng.randint(1950, 2040)}", f"{plain}x"])  # fmt: skip  # noqa: E501
+
+    def case(self, text: str) -> str:
+        kind = self.rng.random()
+        return text.upper() if kind < 0.3 else text.title() if kind < 0.6 else text
+
+
+class Topic:
+    """Words that the sheets of one topic share: nouns and names that training never drew."""
+
+    def __init__(self, rng: random.Random, unseen: Sequence[str], names: Sequence[str]) -> None:
+        self.nouns, self.names = rng.sample(unseen, 16), rng.sample(names, 4)
+        self.unseen = unseen
+
+
+class TopicScript(Script):
+    """Measuring: a sheet about a topic; half of its words are the topic's, half its own. It keeps what it said."""
+
+    def __init__(self, rng: random.Random, topic: Topic) -> None:
+        super().__init__(rng, rng.sample(topic.nouns, 8) + rng.sample(topic.unseen, 8))
+        self.name = rng.choice(topic.names)
+        self.said: list[str] = []
+        nouns = rng.sample(self.vocabulary, 2)
+        self.about = self.rng.choice(TITLES).format(nouns[0], nouns[1], self.name)
+
+    def word(self) -> str:
+        return self.rng.choice(self.vocabulary)
+
+    def title(self) -> str:
+        return self.case(self.about)
+
+    def heading(self) -> str:
+        return self.say(" ".join(self.rng.sample(self.vocabulary, self.rng.randint(1, 2))))
+
+    def label(self) -> str:
+        return self.say(" ".join(self.rng.sample(self.vocabulary, self.rng.choice([1, 1, 2]))))
+
+    def say(self, text: str) -> str:
+        self.said.append(text)
+        return self.case(text)
+
+    def questions(self, printed: set[str]) -> list[str]:
+        """One about the title and one about two of the things that stand below, all of their words `printed`."""
+        ask = [self.about.lower().replace(":", "")]
+        whole = [text for text in dict.fromkeys(self.said) if set(text.split()) <= printed]
+        if len(whole) > 1:
+            ask.append(" and ".join(self.rng.sample(whole, 2)) + f" in {self.name}" * (self.name.lower() in printed))
+        return [self.rng.choice(QUESTIONS).format(text) for text in ask]
+
+
+def unseen_words(listing: Path, known: set[str]) -> tuple[list[str], list[str]]:
+    """Nouns and names of a system's word list (Debian: wamerican) that are not among the `known` words."""
+    words = [w for w in listing.read_text("utf-8").split() if w.isascii() and w.isalpha() and 5 <= len(w) <= 11]
+    fresh = [w for w in words if w.lower() not in known and not w.endswith("s")]
+    return [w for w in fresh if w.islower()], [w for w in fresh if w.istitle()]
