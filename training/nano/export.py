@@ -19,7 +19,7 @@ from training.nano.matching import STAGES, load_start
 
 
 def export(data: Path, stage: str, folder: Path, start: Path | None = None) -> None:
-    universal = STAGES[stage].universal
+    universal = STAGES[stage].universal if stage in STAGES else 0
     model, index, _ = load_start(data, start, universal)
     state = checkpoint.load(data / f"{stage}.pt")
     assert state is not None, f"there is no checkpoint of the stage {stage}"

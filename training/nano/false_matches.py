@@ -50,7 +50,7 @@ def labelled_pages(
 
 
 def absent_words(present: list[str], model: Nano, vectors: Tensor, rng: random.Random) -> list[str]:
-    """Words that are not printed: the nearest to printed ones (`vectors (V, 128)` of all known words), and frequent ones."""
+    """Words that are not printed: near to printed ones (`vectors (V, 128)` of all known words), or frequent."""
     known, printed = model.words.words, set(present)
     asked = rng.sample(present, min(ABSENT // 2, len(present)))
     near = (vectors_of(model, asked) @ vectors.T).topk(12).indices.tolist()
@@ -95,7 +95,9 @@ def page_rates(
     return rates
 
 
-def measure(model: Nano, pages: Iterator[tuple[str, Image.Image, str, np.ndarray]], seed: int = 5) -> dict[str, np.ndarray]:  # fmt: skip  # noqa: E501
+def measure(
+    model: Nano, pages: Iterator[tuple[str, Image.Image, str, np.ndarray]], seed: int = 5
+) -> dict[str, np.ndarray]:
     """The mean rates of each kind of page."""
     rng = random.Random(seed)
     with torch.no_grad():

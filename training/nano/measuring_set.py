@@ -26,7 +26,7 @@ WORD_LIST = Path("/usr/share/dict/words")
 def sheets(
     draw: Drawer, fonts: Path, listing: Path, pages: int, topic_size: int, seed: int
 ) -> Iterator[tuple[Image.Image, str, np.ndarray, list[str]]]:
-    """Pictures in unseen fonts and words, with symbols, boxes `(n, 4)` and questions; `topic_size` pages share a topic."""
+    """Pictures in unseen fonts and words, symbols, boxes `(n, 4)` and questions; `topic_size` pages share a topic."""
     unseen = synth.latin_fonts(fonts, held_out=True)
     nouns, names = unseen_words(listing, set(WordIndex.load(WEIGHTS).words))
     for number in range(pages):

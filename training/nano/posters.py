@@ -24,8 +24,13 @@ def heading(sheet: Sheet, area: Area, script: Script, look: Look, rng: random.Ra
     """A heading at the top of an area; what is left below it."""
     left, top, right, bottom = area
     fill = rng.choice([c for c in look.accents if abs(grey_of(c) - look.back) > 80] or [look.ink])
-    end = sheet.write((left, top, right, top + 0.4 * (bottom - top)), script.heading(), look.display,
-                      look.body * rng.uniform(1.3, 2.2), fill)  # fmt: skip
+    end = sheet.write(
+        (left, top, right, top + 0.4 * (bottom - top)),
+        script.heading(),
+        look.display,
+        look.body * rng.uniform(1.3, 2.2),
+        fill,
+    )
     return left, end + 0.3 * look.body, right, bottom
 
 
@@ -40,17 +45,31 @@ def bullets(sheet: Sheet, area: Area, script: Script, look: Look, rng: random.Ra
     """A heading and short lines with marks."""
     left, top, right, bottom = heading(sheet, area, script, look, rng)
     while top + 1.5 * look.body < bottom:
-        sheet.icon(left + 0.5 * look.body, top + 0.7 * look.body, 0.7 * look.body, rng.choice(look.accents), look.ink, rng)  # fmt: skip  # noqa: E501
-        top = sheet.write((left + 1.5 * look.body, top, right, bottom), script.sentence(rng.randint(2, 6)), look.plain,
-                          look.body, look.ink) + 0.7 * look.body  # fmt: skip
+        sheet.icon(
+            left + 0.5 * look.body, top + 0.7 * look.body, 0.7 * look.body, rng.choice(look.accents), look.ink, rng
+        )
+        top = (
+            sheet.write(
+                (left + 1.5 * look.body, top, right, bottom),
+                script.sentence(rng.randint(2, 6)),
+                look.plain,
+                look.body,
+                look.ink,
+            )
+            + 0.7 * look.body
+        )
 
 
 def figure(sheet: Sheet, area: Area, script: Script, look: Look, rng: random.Random) -> None:
     """One large number and what it counts."""
     left, top, right, bottom = area
     size = min(0.6 * (bottom - top), look.body * rng.uniform(3, 6))
-    end = sheet.write((left, top, right, bottom), script.number(), look.display, size, readable_on(look.back, rng), "centre")  # fmt: skip  # noqa: E501
-    sheet.write((left, end, right, bottom), script.label(), look.plain, look.body * rng.uniform(1, 1.5), look.ink, "centre")  # fmt: skip  # noqa: E501
+    end = sheet.write(
+        (left, top, right, bottom), script.number(), look.display, size, readable_on(look.back, rng), "centre"
+    )
+    sheet.write(
+        (left, end, right, bottom), script.label(), look.plain, look.body * rng.uniform(1, 1.5), look.ink, "centre"
+    )
 
 
 def bars(sheet: Sheet, area: Area, script: Script, look: Look, rng: random.Random) -> None:
@@ -83,8 +102,17 @@ def columns(sheet: Sheet, area: Area, script: Script, look: Look, rng: random.Ra
         points.append((x + step / 2, high))
         if not line:
             sheet.draw.rectangle((x + 0.2 * step, high, x + 0.8 * step, base), fill=colour)
-        sheet.write((x, high - 1.4 * look.body, x + step, high), script.number(), look.plain, 0.9 * look.body, look.ink, "centre")  # fmt: skip  # noqa: E501
-        sheet.write((x + 2, base + 2, x + step - 2, bottom), script.label(), look.plain, 0.9 * look.body, look.ink, "centre")  # fmt: skip  # noqa: E501
+        sheet.write(
+            (x, high - 1.4 * look.body, x + step, high),
+            script.number(),
+            look.plain,
+            0.9 * look.body,
+            look.ink,
+            "centre",
+        )
+        sheet.write(
+            (x + 2, base + 2, x + step - 2, bottom), script.label(), look.plain, 0.9 * look.body, look.ink, "centre"
+        )
     if line:
         sheet.draw.line(points, fill=rng.choice(look.accents), width=3)
     sheet.draw.line((left, base, right, base), fill=look.ink, width=1)
@@ -104,8 +132,14 @@ def pie(sheet: Sheet, area: Area, script: Script, look: Look, rng: random.Random
         middle = math.radians(angle + part / 2)
         x, y = left + size / 2 + 0.33 * size * math.cos(middle), top + size / 2 + 0.33 * size * math.sin(middle)
         if part > 50:
-            sheet.write((x - 2 * look.body, y - 0.6 * look.body, x + 2 * look.body, y + look.body), script.number(),
-                        look.plain, 0.9 * look.body, readable_on(grey_of(colour), rng), "centre")  # fmt: skip
+            sheet.write(
+                (x - 2 * look.body, y - 0.6 * look.body, x + 2 * look.body, y + look.body),
+                script.number(),
+                look.plain,
+                0.9 * look.body,
+                readable_on(grey_of(colour), rng),
+                "centre",
+            )
         sheet.draw.rectangle((left + size + 12, row + 3, left + size + 24, row + 15), fill=colour)
         sheet.write((left + size + 30, row, right, row + pitch), script.label(), look.plain, look.body, look.ink)
         angle, row = angle + part, row + pitch
@@ -122,7 +156,9 @@ def shapes(sheet: Sheet, area: Area, script: Script, look: Look, rng: random.Ran
         box = (left + (i + 0.14) * step, top + 0.2 * high, left + (i + 0.82) * step, top + high)
         sheet.shape(box, colour, rng)
         text = script.number() if rng.random() < 0.2 else script.label()
-        sheet.write(box, text, look.display, look.body * rng.uniform(1, 1.6), readable_on(grey_of(colour), rng), "centre", True)  # fmt: skip  # noqa: E501
+        sheet.write(
+            box, text, look.display, look.body * rng.uniform(1, 1.6), readable_on(grey_of(colour), rng), "centre", True
+        )
         under = (left + i * step + 4, top + 1.3 * high, left + (i + 1) * step - 4, bottom)
         sheet.write(under, script.sentence(rng.randint(2, 8)), look.plain, look.body, look.ink, "centre")
 
@@ -147,14 +183,24 @@ def photograph(sheet: Sheet, area: Area, script: Script, look: Look, rng: random
     left, top, right, bottom = area
     inner = (left + look.body, top + 0.5 * look.body, right - look.body, bottom - 0.5 * look.body)
     fill = (255, 255, 255) if dark else (15, 15, 15)
-    sheet.write(inner, script.heading() if rng.random() < 0.6 else script.sentence(rng.randint(3, 9)), look.display,
-                look.body * rng.uniform(1.5, 3), fill, rng.choice(["left", "centre"]), True, rng.random() < 0.4)  # fmt: skip  # noqa: E501
+    sheet.write(
+        inner,
+        script.heading() if rng.random() < 0.6 else script.sentence(rng.randint(3, 9)),
+        look.display,
+        look.body * rng.uniform(1.5, 3),
+        fill,
+        rng.choice(["left", "centre"]),
+        True,
+        rng.random() < 0.4,
+    )
 
 
 BLOCKS: tuple[Block, ...] = (paragraph, paragraph, bullets, figure, bars, columns, pie, shapes, icons, photograph)
 
 
-def choose_look(rng: random.Random, fonts: tuple[str, ...], body: float, dark: float = 0.45) -> tuple[Look, tuple[int, int, int]]:  # fmt: skip  # noqa: E501
+def choose_look(
+    rng: random.Random, fonts: tuple[str, ...], body: float, dark: float = 0.45
+) -> tuple[Look, tuple[int, int, int]]:
     """A look and its background's colour; a share of the sheets is `dark`."""
     back = some_colour(rng, 0, 110) if rng.random() < dark else some_colour(rng, 165, 255)
     if rng.random() < 0.25 and grey_of(back) > 128:
@@ -183,8 +229,16 @@ def poster(rng: random.Random, script: Script, fonts: tuple[str, ...], width: in
             sheet.draw.rectangle((0, 0, width, band), fill=colour)
             ink = readable_on(grey_of(colour), rng)
     align = rng.choice(["left", "centre"])
-    sheet.write((margin, 0.1 * band, width - margin, 0.9 * band), script.title(), look.display,
-                width * rng.uniform(0.06, 0.14), ink, align, True, rng.random() < 0.15)  # fmt: skip
+    sheet.write(
+        (margin, 0.1 * band, width - margin, 0.9 * band),
+        script.title(),
+        look.display,
+        width * rng.uniform(0.06, 0.14),
+        ink,
+        align,
+        True,
+        rng.random() < 0.15,
+    )
     y = band + margin
     while y < height - 6 * body:
         tall = min(rng.uniform(8, 18) * body, height - margin / 2 - y)
@@ -212,7 +266,12 @@ def draw_poster(rng: random.Random, script: Script, fonts: tuple[str, ...]) -> S
 
 
 def main() -> None:
-    measuring_set.run(argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter), draw_poster, "poster", 6)  # fmt: skip  # noqa: E501
+    measuring_set.run(
+        argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter),
+        draw_poster,
+        "poster",
+        6,
+    )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m training.nano.scanned CORPUS TO --documents debian-faq.en,developers-reference
 
 CORPUS holds `pdfs/` and `queries.jsonl`. Every page is rendered at 110 to 200 dpi, passed through `scanning.scan`
-with a seed of its own, tinted as yellowed or grey paper, and stored as a picture in a PDF of the same name without text.
+with a seed of its own, tinted as yellowed or grey paper, and stored as a picture in a PDF of the same name.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ def main() -> None:
     wanted = set(arguments.documents.split(",")) if arguments.documents else None
     for path in sorted((arguments.corpus / PAGES_FOLDER).glob("*.pdf")):
         if wanted is None or path.stem in wanted:
-            print(f"{path.name}: {scan_document(path, arguments.to / PAGES_FOLDER / path.name, arguments.seed)} pages", flush=True)  # fmt: skip  # noqa: E501
+            print(
+                f"{path.name}: {scan_document(path, arguments.to / PAGES_FOLDER / path.name, arguments.seed)} pages",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What posters and slides say: invented titles, headings, labels and sentences; and questions about what was printed."""
+"""What posters and slides say: invented titles, headings, labels, sentences; and questions about what is printed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from pathlib import Path
 from training.nano.synth import random_word
 
 JOINERS = ("of", "in", "and", "for", "by", "with", "the", "a", "to", "on", "from", "is", "are", "at", "per")
-TITLES = ("{0} and {1}", "The {0} of {2}", "{0} in {2}", "How {0} changes {1}", "{2}: {0} {1}", "Why {0} needs {1}", "{0} {1}")  # fmt: skip  # noqa: E501
+TITLES = (
+    "{0} and {1}",
+    "The {0} of {2}",
+    "{0} in {2}",
+    "How {0} changes {1}",
+    "{2}: {0} {1}",
+    "Why {0} needs {1}",
+    "{0} {1}",
+)
 QUESTIONS = ("What is said about {}?", "Where is {} shown?", "{}", "How much {} is there?", "Which page explains {}?")
 
 
@@ -39,8 +47,17 @@ class Script:
         """A figure with its unit, a year, or a count."""
         rng = self.rng
         plain = f"{rng.randint(1, 999)}"
-        return rng.choice([f"{rng.randint(1, 99)}%", f"${plain}", plain, f"{rng.randint(1, 99)},{rng.randint(100, 999)}",
-                           f"{rng.randint(1, 99)}.{rng.randint(0, 9)}", f"{rng.randint(1950, 2040)}", f"{plain}x"])  # fmt: skip  # noqa: E501
+        return rng.choice(
+            [
+                f"{rng.randint(1, 99)}%",
+                f"${plain}",
+                plain,
+                f"{rng.randint(1, 99)},{rng.randint(100, 999)}",
+                f"{rng.randint(1, 99)}.{rng.randint(0, 9)}",
+                f"{rng.randint(1950, 2040)}",
+                f"{plain}x",
+            ]
+        )
 
     def case(self, text: str) -> str:
         kind = self.rng.random()

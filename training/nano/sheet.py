@@ -65,7 +65,9 @@ class Sheet:
         """The image, its symbols and their boxes `(n, 4)` in pixels."""
         return self.image, "".join(self.symbols), np.array(self.boxes, np.float32).reshape(-1, 4)
 
-    def line(self, x: float, y: float, text: str, font: ImageFont.FreeTypeFont, fill: Colour, shadow: bool = False) -> None:  # fmt: skip  # noqa: E501
+    def line(
+        self, x: float, y: float, text: str, font: ImageFont.FreeTypeFont, fill: Colour, shadow: bool = False
+    ) -> None:
         """Print a line that begins at `x` and stands on `y`."""
         ascent, descent = font.getmetrics()
         ascent, descent = min(ascent, round(1.1 * font.size)), min(descent, round(0.35 * font.size))
@@ -84,9 +86,16 @@ class Sheet:
             x += width + (font.getlength(" ") or font.size * 0.3)
 
     def write(
-        self, area: Area, text: str, path: str, size: float, fill: Colour,
-        align: str = "left", middle: bool = False, shadow: bool = False,
-    ) -> float:  # fmt: skip
+        self,
+        area: Area,
+        text: str,
+        path: str,
+        size: float,
+        fill: Colour,
+        align: str = "left",
+        middle: bool = False,
+        shadow: bool = False,
+    ) -> float:
         """Wrap a text into an area, smaller (to 9 pixels) if it must be to fit; returns where it ends below.
 
         What does not fit even so is not printed.
@@ -141,26 +150,49 @@ class Sheet:
             case 1:
                 self.draw.rounded_rectangle(area, radius=0.2 * min(width, height), fill=fill)
             case 2:
-                self.draw.ellipse((left - 0.1 * width, top - 0.2 * height, right + 0.1 * width, bottom + 0.2 * height), fill=fill)  # fmt: skip  # noqa: E501
+                self.draw.ellipse(
+                    (left - 0.1 * width, top - 0.2 * height, right + 0.1 * width, bottom + 0.2 * height), fill=fill
+                )
             case 3:
                 side = 0.15 * width
-                self.draw.polygon([(left, top), (right, top), (right + side, top + height / 2), (right, bottom),
-                                   (left, bottom), (left - side, top + height / 2)], fill=fill)  # fmt: skip
+                self.draw.polygon(
+                    [
+                        (left, top),
+                        (right, top),
+                        (right + side, top + height / 2),
+                        (right, bottom),
+                        (left, bottom),
+                        (left - side, top + height / 2),
+                    ],
+                    fill=fill,
+                )
             case 4:
-                self.draw.polygon([(left, top), (right, top), (right + 0.5 * height, top + height / 2),
-                                   (right, bottom), (left, bottom)], fill=fill)  # fmt: skip
+                self.draw.polygon(
+                    [
+                        (left, top),
+                        (right, top),
+                        (right + 0.5 * height, top + height / 2),
+                        (right, bottom),
+                        (left, bottom),
+                    ],
+                    fill=fill,
+                )
             case _:
                 self.draw.rounded_rectangle(area, radius=0.15 * min(width, height), fill=fill)
                 x = left + 0.3 * width
-                self.draw.polygon([(x, bottom - 1), (x + 0.2 * height, bottom - 1), (x, bottom + 0.25 * height)], fill=fill)  # fmt: skip  # noqa: E501
+                self.draw.polygon(
+                    [(x, bottom - 1), (x + 0.2 * height, bottom - 1), (x, bottom + 0.25 * height)], fill=fill
+                )
 
     def icon(self, x: float, y: float, size: float, fill: Colour, back: Colour, rng: random.Random) -> None:
-        """A pictogram of a few shapes in a square whose middle is given: a person, a cup, a star, a bulb, or none of these."""  # noqa: E501
+        """A pictogram of a few shapes in a square whose middle is given: a person, a cup, a star, or any."""
         half = size / 2
         match rng.randrange(4):
             case 0:
                 self.draw.ellipse((x - 0.4 * half, y - half, x + 0.4 * half, y - 0.2 * half), fill=fill)
-                self.draw.rounded_rectangle((x - 0.6 * half, y - 0.15 * half, x + 0.6 * half, y + half), 0.3 * half, fill=fill)  # fmt: skip  # noqa: E501
+                self.draw.rounded_rectangle(
+                    (x - 0.6 * half, y - 0.15 * half, x + 0.6 * half, y + half), 0.3 * half, fill=fill
+                )
             case 1:
                 self.draw.ellipse((x - half, y - half, x + half, y + half), fill=fill)
                 self.draw.rectangle((x - 0.4 * half, y - 0.4 * half, x + 0.5 * half, y + 0.4 * half), fill=back)

@@ -32,11 +32,25 @@ def slide(rng: random.Random, script: Script, fonts: tuple[str, ...], width: int
         ink = readable_on(grey_of(colour), rng)
     align = rng.choice(["left", "left", "centre"])
     if rng.random() < 0.12:  # a slide that only opens a chapter
-        sheet.write((margin, 0.25 * height, width - margin, 0.75 * height), script.title(), look.display,
-                    height * rng.uniform(0.1, 0.18), look.ink, align, True)  # fmt: skip
+        sheet.write(
+            (margin, 0.25 * height, width - margin, 0.75 * height),
+            script.title(),
+            look.display,
+            height * rng.uniform(0.1, 0.18),
+            look.ink,
+            align,
+            True,
+        )
         return sheet
-    sheet.write((margin, 0.1 * head, width - margin, 0.95 * head), script.title(), look.display,
-                height * rng.uniform(0.07, 0.12), ink, align, True)  # fmt: skip
+    sheet.write(
+        (margin, 0.1 * head, width - margin, 0.95 * head),
+        script.title(),
+        look.display,
+        height * rng.uniform(0.07, 0.12),
+        ink,
+        align,
+        True,
+    )
     top, bottom = head + 0.06 * height, height * 0.92
     split = rng.random() < 0.45
     middle = width * rng.uniform(0.4, 0.6) if split else width - margin
@@ -47,15 +61,23 @@ def slide(rng: random.Random, script: Script, fonts: tuple[str, ...], width: int
         mark = rng.choice(["", "-", "*", "dot"])
         x = margin + (1.4 * body if mark else 0)
         if mark == "dot":
-            sheet.draw.ellipse((margin, y + 0.4 * body, margin + 0.5 * body, y + 0.9 * body), fill=rng.choice(look.accents))
+            sheet.draw.ellipse(
+                (margin, y + 0.4 * body, margin + 0.5 * body, y + 0.9 * body), fill=rng.choice(look.accents)
+            )
         text = script.heading() if rng.random() < 0.35 else script.sentence(rng.randint(2, 8))
         y = sheet.write((x, y, middle, bottom), text, look.plain, body, look.ink) + rng.uniform(0.6, 1.2) * body
     if split:
         small = Look(look.display, look.plain, 0.75 * body, look.back, look.ink, look.accents)
         rng.choice(BLOCKS[3:])(sheet, (middle + 0.6 * margin, top, width - margin, bottom), script, small, rng)
     if rng.random() < 0.5:
-        sheet.write((margin, 0.94 * height, width - margin, height), script.sentence(3), look.plain, 0.5 * body, look.ink,
-                    rng.choice(["left", "right"]))  # fmt: skip
+        sheet.write(
+            (margin, 0.94 * height, width - margin, height),
+            script.sentence(3),
+            look.plain,
+            0.5 * body,
+            look.ink,
+            rng.choice(["left", "right"]),
+        )
     return sheet
 
 
@@ -66,7 +88,12 @@ def draw_slide(rng: random.Random, script: Script, fonts: tuple[str, ...]) -> Sh
 
 
 def main() -> None:
-    measuring_set.run(argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter), draw_slide, "slide", 12)  # fmt: skip  # noqa: E501
+    measuring_set.run(
+        argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter),
+        draw_slide,
+        "slide",
+        12,
+    )
 
 
 if __name__ == "__main__":
