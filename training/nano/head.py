@@ -66,11 +66,12 @@ def store_pages(model: NanoModel, data: Path, fonts: Path, pages: int, seed: int
         path = folder / f"{seed}-{number:05}.pt"
         if not path.exists():
             page = store_page(model, source.sample(random.Random(f"{seed}/{number}")), half)
-            torch.save(page, path.with_suffix(".part"))
-            path.with_suffix(".part").rename(path)
+            checkpoint.save(path, example=vars(page.example), states=page.states, score=page.score)
             if number % 25 == 24:
                 print(f"{number + 1} pages stored", flush=True)
-        page = torch.load(path, weights_only=False)  # written by the line above
+        state = checkpoint.load(path)
+        assert state is not None
+        page = StoredPage(Example(**state["example"]), state["states"], state["score"])
         if len(page.example.pairs):
             stored.append(page)
     return stored
