@@ -15,7 +15,7 @@ from anchorfold.nano.processor import NanoImageProcessor
 from anchorfold.nano.query import VOCABULARY_FILE
 from anchorfold.settings import CALIBRATION_FILE, read_settings, write_settings
 from training.nano import checkpoint
-from training.nano.matching import STAGES, load_start
+from training.nano.stages import STAGES, load_start
 
 
 def export(data: Path, stage: str, folder: Path, start: Path | None = None) -> None:
@@ -24,6 +24,7 @@ def export(data: Path, stage: str, folder: Path, start: Path | None = None) -> N
     state = checkpoint.load(data / f"{stage}.pt")
     assert state is not None, f"there is no checkpoint of the stage {stage}"
     model.load_state_dict(state["model"])
+    model.config.rope_still = state["still"]
     model.config._attn_implementation_internal = "sdpa"
     model.to(torch.float16).save_pretrained(folder)
     NanoImageProcessor(model.config.max_patches).save_pretrained(folder)

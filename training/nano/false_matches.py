@@ -23,30 +23,12 @@ from torch import Tensor
 import anchorfold
 from anchorfold.backbones.nano import Nano
 from training.nano import measuring_set
-from training.nano.corpus import load_page
 from training.nano.evaluate import labelled_patches
-from training.nano.posters import draw_poster
-from training.nano.scanning import scan
-from training.nano.slides import draw_slide
+from training.nano.kinds import labelled_pages
 
 ABSENT = 200
 FREQUENT = 600  # of the vocabulary's head, short words left out: what queries ask for most
 SORTS = ("any patch", "paper", "ornament", "text")
-
-
-def labelled_pages(
-    data: Path, fonts: Path, words: Path, count: int, seed: int
-) -> Iterator[tuple[str, Image.Image, str, np.ndarray]]:
-    """Pages of every kind with their symbols and boxes `(n, 4)`."""
-    paths = sorted((data / "pages" / "held_out").glob("*.npz"))
-    for path in random.Random(seed).sample(paths, min(count, len(paths))):
-        image, symbols, boxes = load_page(path)
-        yield "documents", image, symbols, boxes
-        scanned, moved = scan(image, boxes, random.Random(f"{seed}/{path.name}"))
-        yield "scans", scanned, symbols, moved
-    for kind, draw, topic in (("posters", draw_poster, 6), ("slides", draw_slide, 12)):
-        for image, symbols, boxes, _ in measuring_set.sheets(draw, fonts, words, count, topic, seed):
-            yield kind, image, symbols, boxes
 
 
 def absent_words(present: list[str], model: Nano, vectors: Tensor, rng: random.Random) -> list[str]:

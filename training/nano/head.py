@@ -21,11 +21,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anchorfold.focus import layer_score, propagate
-from anchorfold.nano.model import NanoModel, patch_positions, rotary
+from anchorfold.nano.model import NanoModel, patch_positions
 from training.nano import checkpoint, losses
 from training.nano.candidates import WordPool, folding_losses, word_losses
 from training.nano.examples import Example, WordPieces, word_values
-from training.nano.matching import FOCUS_LAYERS, STAGES, load_start, share_of_rate
+from training.nano.matching import FOCUS_LAYERS, share_of_rate
+from training.nano.stages import STAGES, load_start
 
 RATE = 3e-4
 FOCUS_DEPTH = 2
@@ -81,9 +82,7 @@ def last_layer(model: NanoModel, page: StoredPage) -> Tensor:
     """`(N, d)` final states of a stored page's patches."""
     stage, r = STAGES["pages"], model.config.registers
     grid = patch_positions(stage.height // 16, stage.width // 32)[page.example.kept]
-    turns = rotary(
-        F.pad(grid, (0, 0, r, 0)), model.config.hidden_size // model.config.num_attention_heads, model.config.rope_theta
-    )
+    turns = model.turns(F.pad(grid, (0, 0, r, 0)))
     cos, sin = (t[None, None] for t in turns)
     return model.norm(model.layers[-1](page.states.float()[None], cos, sin, None))[0, r:]
 
@@ -149,9 +148,8 @@ def train(
                 flush=True,
             )
             reports, began = [], time.time()
-            checkpoint.save(
-                data / "head.pt", model=model.state_dict(), optimiser=optimiser.state_dict(), step=step, curve=curve
-            )
+            checkpoint.save(data / "head.pt", model=model.state_dict(), optimiser=optimiser.state_dict(), step=step,
+                            curve=curve, still=model.config.rope_still)  # fmt: skip
     return curve
 
 

@@ -3,6 +3,10 @@
 python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage words --steps 2000
 python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage pages --steps 2000
 
+The stage called crops goes on with reading alone, on small pieces: about three times as many patches an hour.
+
+python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage crops --start src/anchorfold/nano/weights --steps 2000
+
 The stage called agc makes another model, for the trained baseline: AGC's universal tokens, learnt along with the rest.
 
 python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage agc --start src/anchorfold/nano/weights --steps 200
@@ -14,7 +18,6 @@ import argparse
 import math
 import random
 import time
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -23,91 +26,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
 from anchorfold.focus import layer_score, propagate
-from anchorfold.nano.config import NanoConfig
 from anchorfold.nano.model import NanoModel, patch_positions
-from anchorfold.nano.query import WordIndex
 from training.nano import checkpoint, losses
 from training.nano.candidates import WordPool, folding_losses, word_losses
 from training.nano.examples import Example, WordPieces, word_values
 from training.nano.reading import name_loss
+from training.nano.stages import STAGES, Stage, load_start
 
 FOCUS_LAYERS = (3, 4)  # a fifth of the depth past the middle, as in the paper's backbones: told where to gather
 FOCUS_STEPS = (2, 6)
 SAVE_SECONDS = 240
 REPEATS = 0.3  # weight of asking repeats to point at their anchor, beside where attention gathers
-
-
-@dataclass(frozen=True)
-class Stage:
-    """How one stage samples and weighs."""
-
-    height: int
-    width: int
-    batch: int
-    real: float
-    rate: float
-    frozen_stem: bool
-    page_loss: float
-    retention: float
-    centrality: float
-    blank_kept: float
-    pretence: float = 0.0
-    universal: int = 0
-
-
-STAGES = {
-    "words": Stage(384, 640, 4, 0.9, 2e-3, True, 0.0, 0.0, 0.05, 0.25),
-    "pages": Stage(1024, 768, 2, 0.6, 5e-4, False, 0.5, 1.5, 1.0, 0.4, pretence=1.0),
-    "agc": Stage(1024, 768, 2, 0.7, 6e-4, True, 0.5, 1.5, 0.0, 0.4, universal=128),
-}
-
-
-def record_attention(module, query, key, value, attention_mask=None, **kwargs):  # type: ignore[no-untyped-def]
-    """Scaled-dot-product attention that leaves its queries and keys on the module."""
-    module.seen = (query, key)
-    return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-
-
-AttentionInterface.register("nano_record", record_attention)
-AttentionMaskInterface.register("nano_record", sdpa_mask)
-
-
-def load_start(
-    data: Path, start: Path | None = None, universal: int = 0
-) -> tuple[NanoModel, WordIndex, dict[str, float]]:
-    """A model with the stem of stage 1 and the tables of stage 0, or an exported one to go on with.
-
-    `universal` tokens for AGC are new registers behind those that it has.
-    """
-    torch.manual_seed(0)
-    if start is not None:
-        model = NanoModel.from_pretrained(start, dtype=torch.float32)
-        if universal:
-            new = model.registers.std() * torch.randn(universal, model.config.hidden_size)
-            model.registers = torch.nn.Parameter(torch.cat((model.registers.detach(), new)))
-            model.config.registers += universal
-        model.config._attn_implementation_internal = "nano_record"
-        index = WordIndex.load(start)
-        return model, index, dict(zip(index.words, model.word_weights.tolist(), strict=True))
-    config = NanoConfig(attn_implementation="nano_record")
-    model = NanoModel(config)
-    model.set_attn_implementation("nano_record")
-    tables = checkpoint.load(data / "tables.pt")
-    reading = checkpoint.load(data / "reading.pt")
-    assert tables is not None, "run stage 0 first"
-    assert reading is not None, "run stage 1 first"
-    words = tables["words"].split("\n")
-    model.words.weight.data.copy_(tables["model"]["words.weight"])
-    model.spelling.weight.data.copy_(tables["model"]["spelling.weight"])
-    model.word_weights.data.copy_(tables["weights"])
-    model.stem.reader.load_state_dict(reading["model"])
-    index = WordIndex(words)
-    return model, index, dict(zip(words, tables["weights"].tolist(), strict=True))
 
 
 def batch_loss(
@@ -151,7 +82,7 @@ def batch_loss(
             )
             for b, e in zip(real, pieces, strict=True)
         ]
-    elif real:
+    elif real and stage.centrality:
         values = [torch.tensor(list(a.values())) for a in asked]
         known = [candidates.vectors[[candidates.number[w] for w in a]] for a in asked]
         query, key = model.layers[rng.choice(FOCUS_LAYERS)].self_attn.seen
@@ -215,12 +146,23 @@ def share_of_rate(done: float) -> float:
 
 def train(
     data: Path, fonts: Path, name: str, steps: int, seed: int, every: int = 25, start: Path | None = None,
-    half: bool = False,
+    half: bool = False, still: int | None = None,
 ) -> list[dict[str, float]]:  # fmt: skip
-    """Train or resume a stage; returns its curve. `start` is an exported model to go on with, `half` is bfloat16."""
+    """Train or resume a stage; returns its curve.
+
+    Args:
+        data, fonts: where pages, fonts and checkpoints are.
+        name: which stage.
+        steps, seed, every: how long, from which random numbers, and how often the curve gets a point.
+        start: an exported model to go on with.
+        half: compute in bfloat16.
+        still: how many pairs of each half of a head shall not turn with the position; as in `start` if not given.
+    """
     stage = STAGES[name]
     assert start is not None or not stage.universal, "the stage called agc goes on from an exported model"
     model, index, weights = load_start(data, start, stage.universal)
+    if still is not None:
+        model.config.rope_still = still
     path = data / f"{name}.pt"
     state = checkpoint.load(path)
     follows = state is None and start is None and name == "pages"
@@ -272,7 +214,8 @@ def train(
                   + f"  {(time.time() - began) / every:.2f} s/step", flush=True)  # fmt: skip
             reports, began = [], time.time()
         if time.time() - saved > SAVE_SECONDS or step == steps:
-            checkpoint.save(path, model=model.state_dict(), optimiser=optimiser.state_dict(), step=step, curve=curve)
+            checkpoint.save(path, model=model.state_dict(), optimiser=optimiser.state_dict(), step=step, curve=curve,
+                            still=model.config.rope_still)  # fmt: skip
             saved = time.time()
     return curve
 
@@ -285,10 +228,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--start", type=Path, help="an exported model to go on with, such as the shipped weights")
+    parser.add_argument("--still", type=int, help="pairs of a head's two halves that do not turn with the position")
     parser.add_argument("--bfloat16", action="store_true", help="faster where the processor has it (try it first)")
     arguments = parser.parse_args()
     train(arguments.data, arguments.fonts, arguments.stage, arguments.steps, arguments.seed, start=arguments.start,
-          half=arguments.bfloat16)  # fmt: skip
+          half=arguments.bfloat16, still=arguments.still)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from training.nano.synth import random_word
 
+NAMES = 0.06  # of the words in training are several run together, as names in programs are
 JOINERS = ("of", "in", "and", "for", "by", "with", "the", "a", "to", "on", "from", "is", "are", "at", "per")
 TITLES = (
     "{0} and {1}",
@@ -22,12 +23,15 @@ QUESTIONS = ("What is said about {}?", "Where is {} shown?", "{}", "How much {} 
 
 
 class Script:
-    """Training: words as `synth.random_word` draws them."""
+    """Training: words as `synth.random_word` draws them, and names of many parts."""
 
     def __init__(self, rng: random.Random, vocabulary: Sequence[str]) -> None:
         self.rng, self.vocabulary = rng, list(vocabulary)
 
     def word(self) -> str:
+        if self.rng.random() < NAMES:
+            parts = self.rng.choices(self.vocabulary, k=self.rng.randint(2, 3))
+            return "".join(parts) if self.rng.random() < 0.3 else parts[0] + "".join(p.title() for p in parts[1:])
         return random_word(self.rng, self.vocabulary)
 
     def title(self) -> str:
