@@ -26,6 +26,6 @@ def labelled_pages(
         yield "documents", image, symbols, boxes
         scanned, moved = scan(image, boxes, random.Random(f"{seed}/{path.name}"))
         yield "scans", scanned, symbols, moved
-    for kind, draw, topic in (("posters", draw_poster, 6), ("slides", draw_slide, 12)):
-        for image, symbols, boxes, _ in measuring_set.sheets(draw, fonts, words, count, topic, seed):
+    for kind, draw in (("posters", draw_poster), ("slides", draw_slide)):
+        for image, symbols, boxes, _ in measuring_set.sheets(draw, fonts, words, count, seed):
             yield kind, image, symbols, boxes

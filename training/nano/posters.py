@@ -266,12 +266,8 @@ def draw_poster(rng: random.Random, script: Script, fonts: tuple[str, ...]) -> S
 
 
 def main() -> None:
-    measuring_set.run(
-        argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter),
-        draw_poster,
-        "poster",
-        6,
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    measuring_set.run(parser, draw_poster, "poster")
 
 
 if __name__ == "__main__":

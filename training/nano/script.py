@@ -69,18 +69,24 @@ class Script:
 
 
 class Topic:
-    """Words that the sheets of one topic share: nouns and names that training never drew."""
+    """Words that the sheets of one topic share: nouns and names that training never drew.
+
+    No single word tells a sheet from the others of its topic, and half of the nouns have neighbours of the dictionary
+    among them, so that half-read words go wrong.
+    """
 
     def __init__(self, rng: random.Random, unseen: Sequence[str], names: Sequence[str]) -> None:
-        self.nouns, self.names = rng.sample(unseen, 16), rng.sample(names, 4)
-        self.unseen = unseen
+        starts = rng.sample(range(len(unseen)), 10)
+        near = [unseen[(start + i) % len(unseen)] for start in starts for i in range(4)]
+        self.nouns = list(dict.fromkeys(near + rng.sample(unseen, 40)))
+        self.names = rng.sample(names, 4)
 
 
 class TopicScript(Script):
-    """Measuring: a sheet about a topic; half of its words are the topic's, half its own. It keeps what it said."""
+    """Measuring: a sheet that says a sixth of its topic's words. It keeps what it said."""
 
     def __init__(self, rng: random.Random, topic: Topic) -> None:
-        super().__init__(rng, rng.sample(topic.nouns, 8) + rng.sample(topic.unseen, 8))
+        super().__init__(rng, rng.sample(topic.nouns, 14))
         self.name = rng.choice(topic.names)
         self.said: list[str] = []
         nouns = rng.sample(self.vocabulary, 2)
@@ -102,13 +108,15 @@ class TopicScript(Script):
         self.said.append(text)
         return self.case(text)
 
-    def questions(self, printed: set[str]) -> list[str]:
-        """One about the title and one about two of the things that stand below, all of their words `printed`."""
-        ask = [self.about.lower().replace(":", "")]
-        whole = [text for text in dict.fromkeys(self.said) if set(text.split()) <= printed]
-        if len(whole) > 1:
-            ask.append(" and ".join(self.rng.sample(whole, 2)) + f" in {self.name}" * (self.name.lower() in printed))
-        return [self.rng.choice(QUESTIONS).format(text) for text in ask]
+    def questions(self, printed: set[str]) -> dict[str, str]:
+        """One about the title and one about three words that stand below, all of them `printed`."""
+        title = [w for w in self.about.lower().replace(":", "").split() if w in printed]
+        below = [w for w in dict.fromkeys(" ".join(self.said).split()) if w in printed and w not in title]
+        ask = {"title": " ".join(title)} if len(set(title) & {*self.vocabulary, self.name.lower()}) > 1 else {}
+        if len(below) > 2:
+            first, second, third = self.rng.sample(below, 3)
+            ask["detail"] = f"{first} {second} and {third}"
+        return {kind: self.rng.choice(QUESTIONS).format(text) for kind, text in ask.items()}
 
 
 def unseen_words(listing: Path, known: set[str]) -> tuple[list[str], list[str]]:

@@ -88,12 +88,8 @@ def draw_slide(rng: random.Random, script: Script, fonts: tuple[str, ...]) -> Sh
 
 
 def main() -> None:
-    measuring_set.run(
-        argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter),
-        draw_slide,
-        "slide",
-        12,
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    measuring_set.run(parser, draw_slide, "slide")
 
 
 if __name__ == "__main__":
