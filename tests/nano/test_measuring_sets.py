@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,7 +12,18 @@ from PIL import Image
 import anchorfold
 from anchorfold.evaluation.corpus import local_corpus
 from tests.nano.test_training import TEXT, write_pdf
-from training.nano import corpus, false_matches, measuring_set, posters, scanned, scanning, script, slides, synth
+from training.nano import (
+    corpus,
+    false_matches,
+    measuring_set,
+    perfect_reader,
+    posters,
+    scanned,
+    scanning,
+    script,
+    slides,
+    synth,
+)
 from training.nano.labels import group_words
 from training.nano.sheet import Sheet, grey_of, readable_on, wrap
 
@@ -157,3 +169,19 @@ def test_false_matches_count_wins_of_absent_words(tmp_path, word_list):
     assert false_matches.page_rates(model, *Sheet(640, 320, (9, 9, 9)).labelled(), known, random.Random(1)) is None
     sorts = false_matches.sorts_of_patches(np.pad(np.ones((16, 32), np.float32), ((0, 16), (0, 32))), np.array([3]))
     assert sorts.tolist() == [1, 1, 1, 3]
+
+
+def test_a_perfect_reader_prefers_the_page_that_repeats_a_word(tmp_path):
+    """One mention each: the pages tie if all words speak alike, and the one that is about it wins by count."""
+    (tmp_path / "pdfs").mkdir()
+    write_pdf(tmp_path / "pdfs" / "a.pdf", ["the revenue of a region"])
+    write_pdf(tmp_path / "pdfs" / "b.pdf", ["revenue", "revenue and more revenue"])
+    query = {"id": "1", "text": "revenue", "relevant": [["b.pdf", 0]]}
+    (tmp_path / "queries.jsonl").write_text(json.dumps(query) + "\n")
+    results = perfect_reader.ndcg(anchorfold.load("nano"), tmp_path)
+    assert results["by count, floor 0.8"] == pytest.approx(100)
+    counts = perfect_reader.page_words(tmp_path, ["b.pdf#0", "a.pdf#0"])
+    assert counts[0]["revenue"] == 3
+    alone, often = perfect_reader.loudness(Counter(one=1, many=9), 0.6, None).tolist()
+    assert 0.6 < alone < often < 1
+    assert perfect_reader.loudness(Counter(one=1), 0.6, 3.0) < alone  # a long page says each word more quietly
