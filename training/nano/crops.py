@@ -1,4 +1,4 @@
-"""Streams of training images: pieces of invented and of real pages, and whole real pages."""
+"""Streams of training images: pieces of real pages, clean or scanned, of invented text, posters and slides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from training.nano import synth
 from training.nano.corpus import load_page
+from training.nano.posters import poster
+from training.nano.scanning import scan, turn
+from training.nano.script import Script
+from training.nano.slides import slide
 from training.nano.vocabulary import load_vocabulary
+
+SCANNED = 0.35  # of the pieces of real pages
+SHEETS = 0.5  # of the invented pieces: posters and slides; the others are plain text in many fonts
 
 
 @dataclass
@@ -34,8 +41,10 @@ def to_tensor(pixels: np.ndarray) -> Tensor:
 
 
 def real_piece(path: Path, rng: random.Random, height: int, width: int) -> Piece:
-    """A random window of a stored page at a random size, black and white sometimes swapped."""
+    """A random window of a stored page at a random size, scanned or recoloured sometimes."""
     image, symbols, boxes = load_page(path)
+    if scanned := rng.random() < SCANNED:
+        image, boxes = scan(image, boxes, rng)
     scale = rng.uniform(0.8, 1.1) if rng.random() < 0.75 else rng.uniform(0.6, 0.8)
     image = image.resize((round(image.width * scale), round(image.height * scale)))
     boxes = boxes * scale
@@ -50,7 +59,22 @@ def real_piece(path: Path, rng: random.Random, height: int, width: int) -> Piece
     boxes = boxes - np.array([left, top, left, top], np.float32)
     inside = (boxes[:, 2] > 0) & (boxes[:, 3] > 0) & (boxes[:, 0] < width) & (boxes[:, 1] < height)
     symbols = "".join(s for s, keep in zip(symbols, inside, strict=True) if keep)
-    return Piece(recolour(image, rng), symbols, boxes[inside], real=True)
+    return Piece(np.asarray(image) if scanned else recolour(image, rng), symbols, boxes[inside], real=True)
+
+
+def sheet_piece(rng: random.Random, words: list[str], fonts: tuple[str, ...], height: int, width: int) -> Piece:
+    """A poster or a slide that fills `height x width`; its type is large in slides, small and large in posters."""
+    script = Script(rng, words)
+    if rng.random() < 0.6:
+        sheet = poster(rng, script, fonts, width, height, rng.uniform(9.5, 20))
+    else:
+        tall = min(height, round(width * rng.choice([0.5625, 0.75])))
+        sheet = slide(rng, script, fonts, width, tall, tall * rng.uniform(0.035, 0.07))
+    image, symbols, boxes = sheet.labelled()
+    grey = synth.degrade(image.convert("L"), rng)
+    page = Image.new("L", (width, height), int(np.asarray(grey)[-1].mean()))
+    page.paste(grey, (0, 0))
+    return Piece(np.asarray(page), symbols, boxes, real=False)
 
 
 def recolour(image: Image.Image, rng: random.Random) -> np.ndarray:
@@ -73,9 +97,11 @@ class Pieces(IterableDataset):
     def piece(self, rng: random.Random) -> Piece:
         if rng.random() < self.real:
             return real_piece(rng.choice(self.paths), rng, self.height, self.width)
+        if rng.random() < SHEETS:
+            return sheet_piece(rng, self.words, self.fonts, self.height, self.width)
         image, symbols, boxes = synth.make_crop(rng, self.fonts, self.words, self.height, self.width)
         if rng.random() < 0.25 and len(boxes):
-            image, boxes = synth.skew(image, boxes, rng)
+            image, boxes = turn(image, boxes, rng.uniform(-1.5, 1.5), int(np.median(np.asarray(image))))
         return Piece(np.asarray(synth.degrade(image, rng)), symbols, boxes, real=False)
 
     def __iter__(self) -> Iterator[object]:

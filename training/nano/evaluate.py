@@ -19,10 +19,11 @@ import torch
 from PIL import Image
 
 import anchorfold
+from anchorfold.backbones.nano.processor import NanoImageProcessor
 from anchorfold.backbones.nano.retriever import Nano
 from training.nano import synth
 from training.nano.corpus import load_page
-from training.nano.labels import group_words, patch_words
+from training.nano.labels import Words, group_words, patch_words
 from training.nano.vocabulary import load_vocabulary
 
 CANDIDATES = 5000
@@ -64,13 +65,19 @@ class Read:
     right: bool
 
 
+def labelled_patches(
+    processor: NanoImageProcessor, image: Image.Image, symbols: str, found: np.ndarray
+) -> tuple[Words, np.ndarray, np.ndarray]:
+    """The words of a page at the size that the model sees, and which patch shows which, as `patch_words` gives it."""
+    width, height = processor.target_size(*image.size)
+    words = group_words(symbols, found * np.array([width / image.width, height / image.height] * 2, np.float32))
+    return words, *patch_words(words, height // 16, width // 32)
+
+
 @torch.no_grad()
 def read_page(model: Nano, image: Image.Image, symbols: str, found: np.ndarray, rng: random.Random) -> list[Read]:
     """Ask every labelled patch of a page for its word among 5,000: those of the page and others."""
-    width, height = model.processor.target_size(*image.size)
-    boxes = found * np.array([width / image.width, height / image.height] * 2, np.float32)
-    words = group_words(symbols, boxes)
-    pairs, shares = patch_words(words, height // 16, width // 32)
+    words, pairs, shares = labelled_patches(model.processor, image, symbols, found)
     if not len(pairs):
         return []
     (state,) = model.page_states([image])

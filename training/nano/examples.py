@@ -20,6 +20,8 @@ from training.nano.labels import character_map, group_words, patch_words
 class Example:
     """One piece with its labels: patches to keep, words, who owns them, and how large each is printed `(n,)`.
 
+    `paper` are those of the kept patches that surely show no word: blank ones, and ornament of invented pages (a real
+    page may show words in its pictures that its text layer does not know).
     Which words matter is learnt from `real` pages alone: an invented one is about nothing.
     """
 
@@ -30,6 +32,7 @@ class Example:
     shares: Tensor
     sizes: Tensor
     characters: Tensor
+    paper: Tensor
     real: bool
 
 
@@ -47,9 +50,11 @@ class WordPieces(Pieces):
         rows, columns = self.height // 16, self.width // 32
         words = group_words(piece.symbols, piece.boxes)
         pairs, shares = patch_words(words, rows, columns)
-        cells = piece.pixels.reshape(rows, 16, columns, 32).astype(np.int16)
-        ink = (cells.max((1, 3)) - cells.min((1, 3))).flatten() > 40
-        ink[pairs[:, 0]] = True
+        ink = inked(piece.pixels)
+        shows = np.zeros(len(ink), bool)
+        shows[pairs[:, 0]] = True
+        paper = ~shows & ~ink if piece.real else ~shows
+        ink |= shows
         kept = np.flatnonzero(ink | (np.random.default_rng(rng.getrandbits(32)).random(len(ink)) < self.blank_kept))
         if not len(kept):
             kept = np.arange(8)
@@ -60,8 +65,16 @@ class WordPieces(Pieces):
             to_tensor(piece.pixels), torch.from_numpy(kept), words.texts, torch.from_numpy(pairs),
             torch.from_numpy(shares), torch.from_numpy(word_sizes(words.boxes)),
             torch.from_numpy(character_map(piece.symbols, piece.boxes, self.height, self.width)),
-            piece.real,
+            torch.from_numpy(np.flatnonzero(paper[kept])), piece.real,
         )  # fmt: skip
+
+
+def inked(pixels: np.ndarray) -> np.ndarray:
+    """`(rows x columns,)` whether a patch of `pixels (H, W)` shows anything; grain of 4 x 4 pixels does not count."""
+    rows, columns = pixels.shape[0] // 16, pixels.shape[1] // 32
+    coarse = pixels.reshape(rows * 4, 4, columns * 8, 4).mean((1, 3), dtype=np.float32)
+    cells = coarse.reshape(rows, 4, columns, 8)
+    return (cells.max((1, 3)) - cells.min((1, 3))).flatten() > 24
 
 
 def word_sizes(boxes: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """A training checkpoint to a folder that `anchorfold.load` reads: float16 safetensors, vocabulary, processor.
 
-python -m training.nano.export DATA_FOLDER --stage pages --to src/anchorfold/nano/weights
+python -m training.nano.export DATA_FOLDER --stage pages --to src/anchorfold/backbones/nano/weights
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from anchorfold.attention.layer_settings import CALIBRATION_FILE, read_settings,
 from anchorfold.backbones.nano.processor import NanoImageProcessor
 from anchorfold.backbones.nano.query import VOCABULARY_FILE
 from training.nano import checkpoint
-from training.nano.matching import STAGES, load_start
+from training.nano.stages import STAGES, load_start
 
 
 def export(data: Path, stage: str, folder: Path, start: Path | None = None) -> None:
-    universal = STAGES[stage].universal
+    universal = STAGES[stage].universal if stage in STAGES else 0
     model, index, _ = load_start(data, start, universal)
     state = checkpoint.load(data / f"{stage}.pt")
     assert state is not None, f"there is no checkpoint of the stage {stage}"
     model.load_state_dict(state["model"])
+    model.config.rope_still = state["still"]
     model.config._attn_implementation_internal = "sdpa"
     model.to(torch.float16).save_pretrained(folder)
     NanoImageProcessor(model.config.max_patches).save_pretrained(folder)

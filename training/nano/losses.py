@@ -14,6 +14,8 @@ from anchorfold.fold import Projection, fold_onto, top_tokens
 TEMPERATURE = 0.06
 NEARLY = 0.93  # patches that add this share of the most are as good as the best one
 LEVEL_SCALE = 0.3  # of the logarithm of centrality: how sharply the selected part from the others
+ABSENT_LEVEL = 0.4  # cosine that a word may reach on a page that does not print it, nor anything like it
+HARDEST = 400  # absent words of a page that count: those that pretend most
 ALIKE = 0.8  # cosine from which a patch repeats an anchor
 
 
@@ -47,8 +49,33 @@ def finding_loss(vectors: Tensor, words: Tensor, pairs: Tensor, shares: Tensor) 
     return (logits.logsumexp(-1) - (logits + belongs).logsumexp(-1)).mean()
 
 
+def pretence_loss(vectors: Tensor, words: Tensor, present: Tensor) -> Tensor:
+    """Does a word that is not on the page find a patch that looks more like it than anything printed there does?
+
+    A perfect reader's best score for an absent word is its likeness to the nearest printed one; a patch that scores
+    more, and more than any patch should for a word that it does not show, pretends. The hardest words count.
+
+    Args:
+        vectors: `(N, 128)` unit vectors of all patches of a page, paper and ornament included.
+        words: `(W, 128)` unit vectors of printed and absent words.
+        present: `(W,)` which of them are printed.
+    """
+    absent = words[~present]
+    allowed = (absent @ words[present].T).amax(1).clamp(min=ABSENT_LEVEL)
+    beyond = ((absent @ vectors.T).amax(1) - allowed) / TEMPERATURE
+    return F.softplus(beyond).topk(min(HARDEST, len(beyond))).values.mean()
+
+
+def paper_loss(vectors: Tensor, words: Tensor) -> Tensor:
+    """Do patches that show no word, `vectors (n, 128)`, stay away from all `words (W, 128)`?"""
+    if not len(vectors):
+        return vectors.sum()
+    return F.softplus(((vectors @ words.T).amax(1) - ABSENT_LEVEL) / TEMPERATURE).mean()
+
+
 def attention(query: Tensor, key: Tensor) -> Tensor:
     """Differentiable attention `(H, Q, T)` of one page in one layer, from `query (H, Q, d)` and `key (H, T, d)`."""
+    query, key = query.float(), key.float()
     return (query @ key.transpose(1, 2) * query.shape[-1] ** -0.5).softmax(-1)
 
 

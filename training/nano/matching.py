@@ -3,9 +3,13 @@
 python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage words --steps 2000
 python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage pages --steps 2000
 
+The stage called crops goes on with reading alone, on small pieces: about three times as many patches an hour.
+
+python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage crops --start WEIGHTS --steps 2000
+
 The stage called agc makes another model, for the trained baseline: AGC's universal tokens, learnt along with the rest.
 
-python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage agc --start src/anchorfold/nano/weights --steps 200
+python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage agc --start WEIGHTS --steps 200
 """
 
 from __future__ import annotations
@@ -14,7 +18,6 @@ import argparse
 import math
 import random
 import time
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -23,130 +26,50 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
-from anchorfold.backbones.nano.config import NanoConfig
 from anchorfold.backbones.nano.model import NanoModel, patch_positions
-from anchorfold.backbones.nano.query import WordIndex
 from anchorfold.focus import layer_score, propagate
 from training.nano import checkpoint, losses
+from training.nano.candidates import WordPool, folding_losses, word_losses
 from training.nano.examples import Example, WordPieces, word_values
 from training.nano.reading import name_loss
+from training.nano.stages import STAGES, Stage, load_start
 
-EXTRA_WORDS = 3000
 FOCUS_LAYERS = (3, 4)  # a fifth of the depth past the middle, as in the paper's backbones: told where to gather
 FOCUS_STEPS = (2, 6)
+SAVE_SECONDS = 240
 REPEATS = 0.3  # weight of asking repeats to point at their anchor, beside where attention gathers
-
-
-@dataclass(frozen=True)
-class Stage:
-    """How one stage samples and weighs."""
-
-    height: int
-    width: int
-    batch: int
-    real: float
-    rate: float
-    frozen_stem: bool
-    page_loss: float
-    retention: float
-    centrality: float
-    blank_kept: float
-    universal: int = 0
-
-
-STAGES = {
-    "words": Stage(384, 640, 4, 0.9, 2e-3, True, 0.0, 0.0, 0.05, 0.25),
-    "pages": Stage(1024, 768, 2, 0.7, 5e-4, False, 0.5, 1.5, 1.0, 0.4),
-    "agc": Stage(1024, 768, 2, 0.7, 6e-4, True, 0.5, 1.5, 0.0, 0.4, universal=128),
-}
-
-
-def record_attention(module, query, key, value, attention_mask=None, **kwargs):  # type: ignore[no-untyped-def]
-    """Scaled-dot-product attention that leaves its queries and keys on the module."""
-    module.seen = (query, key)
-    return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-
-
-AttentionInterface.register("nano_record", record_attention)
-AttentionMaskInterface.register("nano_record", sdpa_mask)
-
-
-def load_start(
-    data: Path, start: Path | None = None, universal: int = 0
-) -> tuple[NanoModel, WordIndex, dict[str, float]]:
-    """A model with the stem of stage 1 and the tables of stage 0, or an exported one to go on with.
-
-    `universal` tokens for AGC are new registers behind those that it has.
-    """
-    torch.manual_seed(0)
-    if start is not None:
-        model = NanoModel.from_pretrained(start, dtype=torch.float32)
-        if universal:
-            new = model.registers.std() * torch.randn(universal, model.config.hidden_size)
-            model.registers = torch.nn.Parameter(torch.cat((model.registers.detach(), new)))
-            model.config.registers += universal
-        model.config._attn_implementation_internal = "nano_record"
-        index = WordIndex.load(start)
-        return model, index, dict(zip(index.words, model.word_weights.tolist(), strict=True))
-    config = NanoConfig(attn_implementation="nano_record")
-    model = NanoModel(config)
-    model.set_attn_implementation("nano_record")
-    tables = checkpoint.load(data / "tables.pt")
-    reading = checkpoint.load(data / "reading.pt")
-    assert tables is not None, "run stage 0 first"
-    assert reading is not None, "run stage 1 first"
-    words = tables["words"].split("\n")
-    model.words.weight.data.copy_(tables["model"]["words.weight"])
-    model.spelling.weight.data.copy_(tables["model"]["spelling.weight"])
-    model.word_weights.data.copy_(tables["weights"])
-    model.stem.reader.load_state_dict(reading["model"])
-    index = WordIndex(words)
-    return model, index, dict(zip(words, tables["weights"].tolist(), strict=True))
 
 
 def batch_loss(
     model: NanoModel,
-    index: WordIndex,
+    pool: WordPool,
     weights: dict[str, float],
     stage: Stage,
     batch: list[Example],
     rng: random.Random,
+    half: bool = False,
 ) -> tuple[Tensor, dict[str, float]]:
     rows, columns = stage.height // 16, stage.width // 32
     grid = patch_positions(rows, columns)
     pixels = torch.stack([e.pixels for e in batch])
     named: list[Tensor] = []
     listening = model.stem.reader.register_forward_hook(lambda _module, _inputs, output: named.append(output[1]))
-    patches = model.stem(pixels)
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        patches = model.stem(pixels)
+        hidden = model.encode([p[e.kept] for p, e in zip(patches, batch, strict=True)], [grid[e.kept] for e in batch])
     listening.remove()
-    hidden = model.encode([p[e.kept] for p, e in zip(patches, batch, strict=True)], [grid[e.kept] for e in batch])
-    hidden = hidden[:, model.config.registers :]
+    hidden = hidden[:, model.config.registers :].float()
     vectors = [F.normalize(model.projection(h[: len(e.kept)]), dim=-1) for h, e in zip(hidden, batch, strict=True)]
-    texts = list(dict.fromkeys(w for e in batch for w in e.words))
-    number = {w: i for i, w in enumerate(texts)}
-    extra = [w for w in rng.sample(index.words, EXTRA_WORDS) if w not in number]
-    with torch.no_grad():
-        candidates = model.embed_words(*index.lookup(texts + extra))
-    pairs, shares, start = [], [], 0
-    for e in batch:
-        local = torch.tensor([number[w] for w in e.words], dtype=torch.long)
-        if len(e.pairs):
-            pairs.append(torch.stack((e.pairs[:, 0] + start, local[e.pairs[:, 1]]), 1))
-            shares.append(e.shares)
-        start += len(e.kept)
-    pair, share = torch.cat(pairs), torch.cat(shares)
-    everything = torch.cat(vectors)
-    read, right = losses.reading_loss(everything, candidates, pair, share)
-    find = losses.finding_loss(everything, candidates[: len(texts)], pair, share)
+    candidates = pool.draw(batch, rng)
+    parts, right = word_losses(vectors, batch, candidates)
     # The patch alone, before it has met its neighbours, is asked as well: a short way for the gradient to the stem.
-    alone = torch.cat([model.projection(model.norm(p[e.kept])) for p, e in zip(patches, batch, strict=True)])
-    first, right_first = losses.reading_loss(F.normalize(alone, dim=-1), candidates, pair, share)
-    loss = read + 0.5 * find + 0.5 * first
-    report = {"read": read.item(), "right": right.item(), "alone": right_first.item(), "find": find.item()}
+    alone = torch.cat([model.projection(model.norm(p[e.kept].float())) for p, e in zip(patches, batch, strict=True)])
+    first, right_first = losses.reading_loss(F.normalize(alone, dim=-1), candidates.vectors, *candidates.labels(batch))
+    loss = (
+        parts["read"] + 0.5 * parts["find"] + 0.5 * first + stage.pretence * (parts["pretence"] + 0.5 * parts["paper"])
+    )
+    report = {name: part.item() for name, part in parts.items()} | {"right": right, "alone": right_first.item()}
     real = [b for b, e in enumerate(batch) if e.real]
     pieces, whole = [batch[b] for b in real], [vectors[b] for b in real]
     asked = [word_values(e, weights) for e in pieces]
@@ -159,9 +82,9 @@ def batch_loss(
             )
             for b, e in zip(real, pieces, strict=True)
         ]
-    elif real:
+    elif real and stage.centrality:
         values = [torch.tensor(list(a.values())) for a in asked]
-        known = [candidates[[number[w] for w in a]] for a in asked]
+        known = [candidates.vectors[[candidates.number[w] for w in a]] for a in asked]
         query, key = model.layers[rng.choice(FOCUS_LAYERS)].self_attn.seen
         visual = [slice(registers, registers + len(e.kept)) for e in pieces]
         graphs = [(query[b, :, v], key[b, :, v]) for b, v in zip(real, visual, strict=True)]
@@ -177,16 +100,12 @@ def batch_loss(
         else:
             states = [hidden[b, : len(e.kept)] for b, e in zip(real, pieces, strict=True)]
             pages = [losses.folded(*p, model.projection) for p in zip(states, scores, ratios, strict=True)]
-        sets = [set(e.words) for e in pieces]
-        present = torch.tensor([[w in s for s in sets] for w in texts])
-        value = torch.tensor([[v.get(w, 0.0) for v in asked] for w in texts])
-        page = losses.word_page_loss(pages, candidates[: len(texts)], present, value)
-        kept = losses.retention_loss(whole, pages, candidates[: len(texts)], present, value)
+        page, kept = folding_losses(whole, pages, pieces, asked, candidates)
         loss = loss + stage.page_loss * page + stage.retention * kept
         report |= {"page": page.item(), "lost": kept.item()}
     if not stage.frozen_stem:
         # The reader's first look is at full size.
-        character, _, _ = name_loss(named[0], torch.stack([e.characters for e in batch]))
+        character, _, _ = name_loss(named[0].float(), torch.stack([e.characters for e in batch]))
         loss = loss + 0.1 * character
         report["character"] = character.item()
     return loss, report
@@ -226,12 +145,24 @@ def share_of_rate(done: float) -> float:
 
 
 def train(
-    data: Path, fonts: Path, name: str, steps: int, seed: int, every: int = 25, start: Path | None = None
-) -> list[dict[str, float]]:
-    """Train or resume a stage; returns its curve. `start` is an exported model to go on with."""
+    data: Path, fonts: Path, name: str, steps: int, seed: int, every: int = 25, start: Path | None = None,
+    half: bool = False, still: int | None = None,
+) -> list[dict[str, float]]:  # fmt: skip
+    """Train or resume a stage; returns its curve.
+
+    Args:
+        data, fonts: where pages, fonts and checkpoints are.
+        name: which stage.
+        steps, seed, every: how long, from which random numbers, and how often the curve gets a point.
+        start: an exported model to go on with.
+        half: compute in bfloat16.
+        still: how many pairs of each half of a head shall not turn with the position; as in `start` if not given.
+    """
     stage = STAGES[name]
     assert start is not None or not stage.universal, "the stage called agc goes on from an exported model"
     model, index, weights = load_start(data, start, stage.universal)
+    if still is not None:
+        model.config.rope_still = still
     path = data / f"{name}.pt"
     state = checkpoint.load(path)
     follows = state is None and start is None and name == "pages"
@@ -253,20 +184,21 @@ def train(
         model.load_state_dict(state["model"])
         optimiser.load_state_dict(state["optimiser"])
         step, curve = state["step"], state["curve"]
+    pool = WordPool(model, index)
     model.train()
     model.stem.reader.eval()  # batch statistics stay those of stage 1
     rng = random.Random(f"{seed}/{step}")
     source = WordPieces(data, fonts, stage.height, stage.width, stage.real, stage.blank_kept, seed + 1000 * step + 7)
     loader = DataLoader(source, stage.batch, num_workers=1, prefetch_factor=6, collate_fn=list)
     reports: list[dict[str, float]] = []
-    began = time.time()
+    began = saved = time.time()
     for drawn in loader:
         if step >= steps:
             break
         batch = [e for e in drawn if len(e.pairs)]
         if not batch:
             continue
-        loss, report = batch_loss(model, index, weights, stage, batch, rng)
+        loss, report = batch_loss(model, pool, weights, stage, batch, rng, half)
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
@@ -281,8 +213,10 @@ def train(
             print(f"step {step}  " + "  ".join(f"{k} {v:.3f}" for k, v in mean.items())
                   + f"  {(time.time() - began) / every:.2f} s/step", flush=True)  # fmt: skip
             reports, began = [], time.time()
-        if step % 100 == 0 or step == steps:
-            checkpoint.save(path, model=model.state_dict(), optimiser=optimiser.state_dict(), step=step, curve=curve)
+        if time.time() - saved > SAVE_SECONDS or step == steps:
+            checkpoint.save(path, model=model.state_dict(), optimiser=optimiser.state_dict(), step=step, curve=curve,
+                            still=model.config.rope_still)  # fmt: skip
+            saved = time.time()
     return curve
 
 
@@ -294,8 +228,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--start", type=Path, help="an exported model to go on with, such as the shipped weights")
+    parser.add_argument("--still", type=int, help="pairs of a head's two halves that do not turn with the position")
+    parser.add_argument("--bfloat16", action="store_true", help="faster where the processor has it (try it first)")
     arguments = parser.parse_args()
-    train(arguments.data, arguments.fonts, arguments.stage, arguments.steps, arguments.seed, start=arguments.start)
+    train(arguments.data, arguments.fonts, arguments.stage, arguments.steps, arguments.seed, start=arguments.start,
+          half=arguments.bfloat16, still=arguments.still)  # fmt: skip
 
 
 if __name__ == "__main__":

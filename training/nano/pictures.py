@@ -1,6 +1,6 @@
 """Pictures for the model card: how training went, and the pages that nano reads best and worst.
 
-    python -m training.nano.pictures DATA_FOLDER --model FOLDER --curves reading,words,pages --to docs
+    python -m training.nano.pictures DATA_FOLDER FONT_FOLDER --model FOLDER --curves reading,words,pages --to docs
 
 `--curves` names the checkpoints in DATA_FOLDER whose curves are drawn one after the other.
 """
@@ -8,7 +8,9 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +19,11 @@ from PIL import Image, ImageDraw
 import anchorfold
 from anchorfold.backbones.nano.retriever import Nano
 from anchorfold.evaluation.figures.style import plotting
-from training.nano import checkpoint
-from training.nano.corpus import load_page
+from training.nano import checkpoint, measuring_set
 from training.nano.evaluate import Read, read_page
+from training.nano.kinds import labelled_pages
 
+Labelled = tuple[str, Image.Image, str, np.ndarray]  # kind, page, symbols, boxes (n, 4)
 RIGHT, WRONG = (0, 114, 178), (213, 94, 0)
 
 
@@ -57,25 +60,23 @@ def colour_page(image: Image.Image, found: list[Read], rows: int, columns: int) 
     return Image.alpha_composite(page.convert("RGBA"), tint).convert("RGB")
 
 
-def draw_pages(model: Nano, data: Path, count: int, path: Path, each: int = 3) -> None:
-    """The best and the worst of some held-out pages, side by side."""
+def draw_pages(model: Nano, kind: str, pages: Iterable[Labelled], path: Path, across: int = 3) -> None:
+    """The best and the worst of some unseen pages of one kind, side by side."""
     rng = random.Random(11)
-    paths = rng.sample(sorted((data / "pages" / "held_out").glob("*.npz")), count)
     scored = []
-    for source in paths:
-        image, symbols, boxes = load_page(source)
-        if len(found := read_page(model, image, symbols, boxes, rng)) > 100:
-            scored.append((float(np.mean([r.right for r in found])), source.stem, image, found))
+    for _, image, symbols, boxes in pages:
+        if len(reads := read_page(model, image, symbols, boxes, rng)) > 20:
+            scored.append((float(np.mean([r.right for r in reads])), image, reads))
     scored.sort(key=lambda s: s[0])
     plt = plotting()
-    figure, panels = plt.subplots(2, each, figsize=(3.4 * each, 9))
-    for panel, (share, name, image, found) in zip(panels.flat, [*scored[-each:][::-1], *scored[:each]], strict=True):
+    figure, panels = plt.subplots(2, across, figsize=(3.4 * across, 9))
+    for panel, (share, image, reads) in zip(panels.flat, [*scored[-across:][::-1], *scored[:across]], strict=True):
         width, height = model.processor.target_size(*image.size)
-        panel.imshow(colour_page(image, found, height // 16, width // 32))
-        panel.set_title(f"{100 * share:.0f} % of {len(found)} patches\n{name}", fontsize=8)
+        panel.imshow(colour_page(image, reads, height // 16, width // 32))
+        panel.set_title(f"{100 * share:.0f} % of {len(reads)} patches", fontsize=8)
         panel.axis("off")
     figure.suptitle(
-        f"The best (above) and worst of {len(scored)} unseen pages: blue patches name their word, orange do not"
+        f"The best (above) and worst of {len(scored)} unseen {kind}: blue patches name their word, orange do not"
     )
     figure.tight_layout()
     figure.savefig(path, dpi=90)
@@ -85,15 +86,19 @@ def draw_pages(model: Nano, data: Path, count: int, path: Path, each: int = 3) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
+    parser.add_argument("fonts", type=Path)
     parser.add_argument("--model", default="nano")
     parser.add_argument("--curves", default="reading,words,pages")
-    parser.add_argument("--pages", type=int, default=60)
+    parser.add_argument("--pages", type=int, default=30, help="pages of each kind to choose from")
+    parser.add_argument("--words", type=Path, default=measuring_set.WORD_LIST)
     parser.add_argument("--to", type=Path, default=Path("docs"))
     arguments = parser.parse_args()
     draw_curves(arguments.data, arguments.curves.split(","), arguments.to / "nano-curves.png")
     model = anchorfold.load(arguments.model)
     assert isinstance(model, Nano)
-    draw_pages(model, arguments.data, arguments.pages, arguments.to / "nano-pages.png")
+    labelled = labelled_pages(arguments.data, arguments.fonts, arguments.words, arguments.pages, seed=11)
+    for kind, pages in itertools.groupby(sorted(labelled, key=lambda page: page[0]), key=lambda page: page[0]):
+        draw_pages(model, kind, pages, arguments.to / f"nano-{kind}.png")
 
 
 if __name__ == "__main__":

@@ -206,14 +206,3 @@ def degrade(image: Image.Image, rng: random.Random) -> Image.Image:
         image.save(buffer, "JPEG", quality=rng.randint(25, 90))
         image = Image.open(buffer).convert("L")
     return image
-
-
-def skew(image: Image.Image, boxes: np.ndarray, rng: random.Random) -> tuple[Image.Image, np.ndarray]:
-    """Turn by at most 1.5 degrees about the middle; boxes follow by their centres."""
-    angle = rng.uniform(-1.5, 1.5)
-    image = image.rotate(angle, Image.Resampling.BICUBIC, fillcolor=int(np.median(np.asarray(image))))
-    turn, cx, cy = np.deg2rad(angle), image.width / 2, image.height / 2
-    x, y = boxes[:, [0, 2]].mean(1) - cx, boxes[:, [1, 3]].mean(1) - cy
-    dx = np.cos(turn) * x + np.sin(turn) * y - x
-    dy = -np.sin(turn) * x + np.cos(turn) * y - y
-    return image, boxes + np.stack((dx, dy, dx, dy), 1).astype(np.float32)

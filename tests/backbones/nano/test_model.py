@@ -7,7 +7,7 @@ from PIL import Image
 import anchorfold
 from anchorfold.attention.layer_settings import LayerSettings, write_settings
 from anchorfold.backbones.nano.config import NanoConfig
-from anchorfold.backbones.nano.model import NanoModel
+from anchorfold.backbones.nano.model import NanoModel, rotary, rotate
 from anchorfold.backbones.nano.processor import NanoImageProcessor
 from anchorfold.backbones.nano.query import VOCABULARY_FILE, rarity
 from anchorfold.backbones.nano.retriever import Nano
@@ -93,3 +93,21 @@ def test_rarity():
 def test_a_very_small_and_a_blank_page(model):
     pages = model.encode_pages([Image.new("L", (1, 1)), Image.new("RGB", (300, 300), "white")])
     assert [torch.isfinite(p.vectors).all().item() for p in pages] == [True, True]
+
+
+def test_still_pairs_compare_words_wherever_they_stand():
+    """Their part of a query and a key gives the same product at every distance; the others turn as before."""
+    torch.manual_seed(0)
+    query, key = torch.randn(16), torch.randn(16)
+    far = torch.tensor([[0, 0], [0, 1], [40, 17]])
+    cos, sin = rotary(far, 16, 100.0, still=1)
+    quarters = torch.arange(16) % 8
+    slowest = (quarters == 3) | (quarters == 7)
+    turned = rotate(key.expand(3, -1), cos, sin) * query
+    assert torch.allclose(turned[:, slowest].sum(1), (query * key)[slowest].sum().expand(3))
+    assert turned[:, ~slowest].sum(1).std() > 0.01
+    before = rotary(far, 16, 100.0)
+    assert torch.equal(before[0][:, ~slowest], cos[:, ~slowest])
+    assert not torch.allclose(before[0][2, slowest], torch.ones(4))
+    model = NanoModel(NanoConfig(**SMALL, vocab_size=3, rope_still=1))
+    assert torch.equal(model.turns(far)[0], rotary(far, 8, 100.0, still=1)[0])

@@ -12,17 +12,20 @@ import anchorfold
 from anchorfold.attention.layer_settings import CALIBRATION_FILE, guess, write_settings
 from anchorfold.backbones.nano.config import NanoConfig
 from training.nano import (
+    candidates,
     checkpoint,
     corpus,
     crops,
     evaluate,
     examples,
     export,
+    head,
     labels,
     losses,
     matching,
     pictures,
     reading,
+    scanning,
     synth,
     tables,
     vocabulary,
@@ -123,7 +126,7 @@ def test_invented_pages_are_reproducible_and_skew_follows():
     assert np.array_equal(np.asarray(crops[0][0]), np.asarray(crops[1][0]))
     image, symbols, boxes = crops[0]
     assert len(symbols) == len(boxes) > 0
-    turned, moved = synth.skew(image, boxes, random.Random(1))
+    turned, moved = scanning.turn(image, boxes, 1.5, 255)
     assert turned.size == image.size
     assert np.abs(moved - boxes).max() < 16
 
@@ -136,6 +139,42 @@ def test_text_is_set_in_its_order():
     assert ink.any()
     columns = np.flatnonzero(ink.any(0))
     assert boxes[:, 0].min() - 2 <= columns[0] <= columns[-1] <= boxes[:, 2].max() + 2
+
+
+def test_absent_words_must_not_find_a_patch():
+    """A patch that shows an absent word pretends; one that shows a printed word, or nothing, does not."""
+    words, present = torch.eye(4), torch.tensor([True, True, False, False])
+    honest, pretending = torch.eye(4)[[0, 1, 0]], torch.eye(4)[[0, 1, 2]]
+    assert losses.pretence_loss(pretending, words, present) > 100 * losses.pretence_loss(honest, words, present)
+    # An absent word that is like a printed one may score as much as that likeness, whatever it is.
+    alike = torch.nn.functional.normalize(torch.tensor([[1.0, 0.0], [0.9, 0.3]]), dim=1)
+    printed = torch.tensor([True, False])
+    assert losses.pretence_loss(alike[:1], alike, printed) == pytest.approx(math.log(2))
+    assert losses.pretence_loss(alike[1:], alike, printed) > losses.pretence_loss(alike[:1], alike, printed)
+
+
+def test_paper_stays_away_from_all_words():
+    words = torch.eye(3)[:2]
+    assert losses.paper_loss(torch.eye(3)[2:], words) < 0.01 < losses.paper_loss(torch.eye(3)[:1], words)
+    assert losses.paper_loss(torch.zeros(0, 3), words) == 0
+
+
+def test_grain_is_no_ink():
+    noise = np.random.default_rng(0).normal(200, 12, (32, 64)).clip(0, 255)
+    noise[16:, 32:48] = 60  # a bar in the last patch
+    assert examples.inked(noise.astype(np.uint8)).tolist() == [False, False, False, True]
+
+
+def test_ornament_is_paper_on_invented_pages_only(data):
+    """A real page may show words in its pictures: only its blank patches are said to show none."""
+    for real in (1.0, 0.0):
+        source = examples.WordPieces(data, data, 128, 256, real, 1.0, seed=1)
+        for seed in range(3):
+            example = source.sample(random.Random(seed))
+            shows = set(example.pairs[:, 0].tolist())
+            assert not shows & set(example.paper.tolist())
+            if not real:
+                assert len(shows) + len(example.paper) == len(example.kept)
 
 
 def test_anchors_are_wanted_for_what_they_add():
@@ -175,7 +214,7 @@ def test_rare_large_and_repeated_words_are_asked_for():
     boxes = np.array([[0, 0, 32, 16], [32, 0, 64, 16], [64, 0, 96, 32], [0, 32, 9, 48]], np.float32)
     none = torch.zeros(0)
     example = examples.Example(none, none, ["the", "revenue", "revenue", "x"], none, none,
-                               torch.from_numpy(examples.word_sizes(boxes)), none, True)  # fmt: skip
+                               torch.from_numpy(examples.word_sizes(boxes)), none, none, True)  # fmt: skip
     assert examples.word_values(example, {"the": 0.1, "revenue": 0.8}) == pytest.approx({"the": 0.1, "revenue": 6.4})
 
 
@@ -205,9 +244,9 @@ def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
     state = tables.Tables(config).state_dict()
     checkpoint.save(data / "tables.pt", model=state, weights=torch.full((len(words),), 0.8), words="\n".join(words))
     small = matching.Stage(128, 256, 2, 0.3, 1e-3, frozen_stem=False, page_loss=0.3, retention=0.5, centrality=0.1,
-                           blank_kept=0.5)  # fmt: skip
+                           blank_kept=0.5, pretence=1.0)  # fmt: skip
     monkeypatch.setitem(matching.STAGES, "words", small)
-    monkeypatch.setattr(matching, "EXTRA_WORDS", 200)
+    monkeypatch.setattr(candidates, "RANDOM", 200)
     curve = matching.train(data, data, "words", steps=30, seed=1, every=10)
     assert curve[-1]["loss"] < curve[0]["loss"]
 
@@ -218,6 +257,15 @@ def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
     assert torch.isfinite(anchorfold.maxsim(model.encode_queries(["net revenue"]), [encoded])).all()
 
     write_settings(tmp_path / "nano" / CALIBRATION_FILE, guess(config.num_hidden_layers))
+    monkeypatch.setitem(matching.STAGES, "pages", small)
+    curve = head.train(data, data, tmp_path / "nano", pages=4, steps=12, every=4)
+    assert curve[-1]["loss"] < curve[0]["loss"]
+    assert head.train(data, data, tmp_path / "nano", pages=4, steps=12, every=4) == curve  # resumed: nothing to do
+    export.export(data, "head", tmp_path / "head", tmp_path / "nano")
+    image = corpus.load_page(page)[0]
+    before, after = (next(iter(m.page_states([image]))) for m in (model, anchorfold.load(tmp_path / "head")))
+    assert not torch.allclose(before.embeddings, after.embeddings, atol=1e-3)
+
     monkeypatch.setitem(matching.STAGES, "agc", replace(small, real=1.0, universal=4, frozen_stem=True))
     curve = matching.train(data, data, "agc", steps=12, seed=1, every=4, start=tmp_path / "nano")
     assert curve[-1]["lost"] < curve[0]["lost"]

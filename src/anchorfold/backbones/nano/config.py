@@ -27,6 +27,7 @@ class NanoConfig(PretrainedConfig):
         patch_width: int = 32,
         max_patches: int = 1600,
         rope_theta: float = 100.0,
+        rope_still: int = 0,
         vocab_size: int = 26000,
         spelling_features: int = SPELLING_FEATURES,
         characters: str = CHARACTERS,
@@ -45,6 +46,7 @@ class NanoConfig(PretrainedConfig):
         self.patch_width = patch_width
         self.max_patches = max_patches
         self.rope_theta = rope_theta
+        self.rope_still = rope_still
         self.vocab_size = vocab_size
         self.spelling_features = spelling_features
         self.characters = characters

@@ -30,10 +30,14 @@ def patch_positions(rows: int, columns: int, device: torch.device | None = None)
     return torch.stack((y.flatten(), x.flatten()), 1)
 
 
-def rotary(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
-    """Cosine and sine `(T, head_dim)` of a rotary embedding: half of it turns with the row, half with the column."""
+def rotary(positions: Tensor, head_dim: int, theta: float, still: int = 0) -> tuple[Tensor, Tensor]:
+    """Cosine and sine `(T, head_dim)` of a rotary embedding: half of it turns with the row, half with the column.
+
+    The `still` slowest pairs of each half do not turn at all: words far apart can be compared by them.
+    """
     quarter = head_dim // 4
     frequency = theta ** (-torch.arange(quarter, device=positions.device, dtype=torch.float32) / quarter)
+    frequency[quarter - still :] = 0
     angles = (positions.float()[:, :, None] * frequency).flatten(1)
     angles = torch.cat((angles, angles), 1)
     return angles.cos(), angles.sin()
@@ -126,6 +130,11 @@ class NanoModel(PreTrainedModel):
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
 
+    def turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of the positions `(T, 2)` for one head."""
+        config = self.config
+        return rotary(positions, config.hidden_size // config.num_attention_heads, config.rope_theta, config.rope_still)
+
     def encode(self, patches: list[Tensor], positions: list[Tensor]) -> Tensor:
         """Patch features `(N_i, d)` at `positions (N_i, 2)` to final hidden states `(B, registers + max N, d)`."""
         lengths = [len(p) for p in patches]
@@ -134,7 +143,7 @@ class NanoModel(PreTrainedModel):
         x = torch.cat((x, nn.utils.rnn.pad_sequence(patches, batch_first=True)), 1)
         place = nn.utils.rnn.pad_sequence(positions, batch_first=True)
         place = F.pad(place, (0, 0, r, 0))
-        turns = [rotary(p, x.shape[-1] // self.config.num_attention_heads, self.config.rope_theta) for p in place]
+        turns = [self.turns(p) for p in place]
         cos, sin = (torch.stack(t)[:, None].to(x.dtype) for t in zip(*turns, strict=True))
         mask = None
         if min(lengths) < longest:

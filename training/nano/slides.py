@@ -1,0 +1,96 @@
+"""Invented slides: big type, few words, dark themes, footers that every slide of a deck repeats.
+
+    python -m training.nano.slides FONTS TO --pages 300
+
+makes a measuring set (fonts and words that training never drew) with `queries.jsonl`; training draws its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+
+from training.nano import measuring_set
+from training.nano.posters import BLOCKS, choose_look
+from training.nano.script import Script
+from training.nano.sheet import Look, Sheet, grey_of, readable_on, some_colour
+
+
+def slide(rng: random.Random, script: Script, fonts: tuple[str, ...], width: int, height: int, body: float) -> Sheet:
+    """A slide of `width x height` pixels with body text of `body` pixels."""
+    look, back = choose_look(rng, fonts, body, dark=0.6)
+    sheet = Sheet(width, height, back)
+    if rng.random() < 0.25:
+        low, high = ((0, 40), (50, 110)) if grey_of(back) < 128 else ((170, 210), (220, 255))
+        sheet.paint((0, 0, width, height), rng, some_colour(rng, *low), some_colour(rng, *high))
+        look = Look(look.display, look.plain, body, look.back, readable_on(look.back, rng, 140), look.accents)
+    margin, ink = width * rng.uniform(0.04, 0.1), look.ink
+    head = height * rng.uniform(0.14, 0.26)
+    if rng.random() < 0.3:
+        colour = rng.choice(look.accents)
+        sheet.draw.rectangle((0, 0, width, head), fill=colour)
+        ink = readable_on(grey_of(colour), rng)
+    align = rng.choice(["left", "left", "centre"])
+    if rng.random() < 0.12:  # a slide that only opens a chapter
+        sheet.write(
+            (margin, 0.25 * height, width - margin, 0.75 * height),
+            script.title(),
+            look.display,
+            height * rng.uniform(0.1, 0.18),
+            look.ink,
+            align,
+            True,
+        )
+        return sheet
+    sheet.write(
+        (margin, 0.1 * head, width - margin, 0.95 * head),
+        script.title(),
+        look.display,
+        height * rng.uniform(0.07, 0.12),
+        ink,
+        align,
+        True,
+    )
+    top, bottom = head + 0.06 * height, height * 0.92
+    split = rng.random() < 0.45
+    middle = width * rng.uniform(0.4, 0.6) if split else width - margin
+    y = top
+    for _ in range(rng.randint(2, 6)):
+        if y + 1.5 * body > bottom:
+            break
+        mark = rng.choice(["", "-", "*", "dot"])
+        x = margin + (1.4 * body if mark else 0)
+        if mark == "dot":
+            sheet.draw.ellipse(
+                (margin, y + 0.4 * body, margin + 0.5 * body, y + 0.9 * body), fill=rng.choice(look.accents)
+            )
+        text = script.heading() if rng.random() < 0.35 else script.sentence(rng.randint(2, 8))
+        y = sheet.write((x, y, middle, bottom), text, look.plain, body, look.ink) + rng.uniform(0.6, 1.2) * body
+    if split:
+        small = Look(look.display, look.plain, 0.75 * body, look.back, look.ink, look.accents)
+        rng.choice(BLOCKS[3:])(sheet, (middle + 0.6 * margin, top, width - margin, bottom), script, small, rng)
+    if rng.random() < 0.5:
+        sheet.write(
+            (margin, 0.94 * height, width - margin, height),
+            script.sentence(3),
+            look.plain,
+            0.5 * body,
+            look.ink,
+            rng.choice(["left", "right"]),
+        )
+    return sheet
+
+
+def draw_slide(rng: random.Random, script: Script, fonts: tuple[str, ...]) -> Sheet:
+    """A slide of the measuring set: 16:9 or 4:3."""
+    width, height = rng.choice([(1440, 810), (1280, 960)])
+    return slide(rng, script, fonts, width, height, height * rng.uniform(0.035, 0.065))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    measuring_set.run(parser, draw_slide, "slide")
+
+
+if __name__ == "__main__":
+    main()
