@@ -11,21 +11,22 @@ import time
 import zlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from anchorfold.compressors import Compressor, compressor
+from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.backbones.query_words import ExplainedQuery
+from anchorfold.compressors import Compressor, Pooling1D
 from anchorfold.page import EncodedPage, PageState, PatchGrid
-from anchorfold.settings import Settings
 
-METHOD, RATIO = "1d-pooling", 0.5
+COMPRESSOR = Pooling1D(ratio=0.5)
 SIDE, DIM, QUERY_TOKENS = 8, 64, 8  # patches a side, dimension of vectors, vectors of a query
 SQUARES, SQUARE_PIXELS = 6, 16  # squares a side: 24 bits of number, 12 bits of checksum
-SETTINGS = Settings(window=(1, 2), sap_window=(1, 2), layers=4)
+SETTINGS = LayerSettings(window=(1, 2), sap_window=(1, 2), layers=4)
 TOLERANCE = {"float32": 1e-5, "float16": 1e-3, "int8": 1e-2}  # of a stored unit vector's components
 
 
@@ -78,7 +79,7 @@ def encode(number: int, method: Compressor) -> EncodedPage:
 @lru_cache(10_000)
 def expected_page(number: int) -> EncodedPage:
     """What an index must hold of a page."""
-    return encode(number, compressor(METHOD, ratio=RATIO))
+    return encode(number, COMPRESSOR)
 
 
 def query_vectors(number: int) -> Tensor:
@@ -99,11 +100,12 @@ def same_vectors(stored: Tensor, number: int, dtype: str) -> bool:
 
 
 class MarkReader:
-    """What an index needs of a retriever. `seconds` a page make it slow enough to be disturbed."""
+    """What an index needs of a model. `seconds` a page make it slow enough to be disturbed."""
 
     name, family, fingerprint, dim = "mark-reader", "mark", "mark-reader-1", DIM
     page_pixels, default_batch = 40_000, 1
     settings = SETTINGS
+    load_options: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -112,14 +114,19 @@ class MarkReader:
         """It has no attention."""
 
     def encode_pages(
-        self, images: Iterable[Image.Image], compressor: Compressor, batch_size: int | None = None
+        self, images: Iterable[Any], compressor: Compressor | None = None, batch_size: int | None = None
     ) -> list[EncodedPage]:
         pages = []
         for image in images:
             time.sleep(self.seconds)
-            pages.append(encode(read_number(image), compressor))
+            pages.append(encode(read_number(image), compressor or COMPRESSOR))
         return pages
 
-    def encode_queries(self, texts: Sequence[str], **_: Any) -> list[Tensor]:
+    def encode_queries(self, texts: Sequence[str]) -> list[Tensor]:
         """The number is the last word of a query."""
         return [query_vectors(int(text.split()[-1])) for text in texts]
+
+    def explain_query(self, text: str) -> ExplainedQuery:
+        """A query is one piece of evidence."""
+        (vectors,) = self.encode_queries([text])
+        return ExplainedQuery(vectors, [text], [0] * len(vectors))

@@ -26,10 +26,9 @@ from typing import Any
 import torch
 from PIL import Image
 
-from anchorfold import ingest
 from anchorfold.errors import AnchorFoldError
-from anchorfold.index import Index
-from benchmarks.soak_pages import METHOD, RATIO, MarkReader, read_number, same_vectors
+from anchorfold.index import Index, ingest
+from benchmarks.soak_pages import COMPRESSOR, MarkReader, read_number, same_vectors
 
 warnings.filterwarnings("ignore", "lancedb fork support")  # this process is forked before LanceDB does anything
 
@@ -83,9 +82,8 @@ def add(
 ) -> dict[str, Any]:  # fmt: skip
     """Make the index if need be and bring it up to date; the report."""
     ingest.COMMIT_PAGES = commit
-    model: Any = MarkReader(seconds)
     with few_descriptors(descriptors), stopped_by_signals(graceful) as stop:
-        opened = Index.create(index, model, RATIO, method=METHOD, dtype=dtype, exist_ok=True)
+        opened = Index.open_or_create(index, MarkReader(seconds), COMPRESSOR, dtype=dtype)
         report = opened.add(
             paths, prune=prune, stop=stop, batch_size=batch, wait=wait, progress=lambda p: tell({"pages": p.pages})
         )
@@ -93,13 +91,13 @@ def add(
 
 
 def remove(index: str, names: list[str]) -> list[str]:
-    return Index.open(index, MarkReader()).remove(names)  # type: ignore[arg-type]
+    return Index.open(index, MarkReader()).remove(names)
 
 
 def search(index: str, queries: list[int], descriptors: int | None = None) -> list[list[list[Any]]]:
     """All pages with their scores, for each query."""
     with few_descriptors(descriptors):
-        opened = Index.open(index, MarkReader())  # type: ignore[arg-type]
+        opened = Index.open(index, MarkReader())
         return [all_hits(opened, query) for query in queries]
 
 
@@ -109,7 +107,7 @@ def all_hits(index: Index, query: int, exact: bool | None = None) -> list[list[A
 
 def read(index: str, queries: list[int], until: str, threads: int, seed: int) -> list[dict[str, Any]]:
     """Search and read pages in some threads until a file appears; what was read."""
-    opened = Index.open(index, MarkReader())  # type: ignore[arg-type]
+    opened = Index.open(index, MarkReader())
     tell({"pages": 0})
     records: list[dict[str, Any]] = []
     readers = [
@@ -154,7 +152,7 @@ def page_number(index: Index, source: str, page: int) -> int:
 
 def outlive(index: str, moved: str, paths: list[str], query: int) -> list[dict[str, Any]]:
     """Use an open index, again after its folder was moved, and open it anew: the outcome of every call."""
-    opened = Index.open(index, MarkReader())  # type: ignore[arg-type]
+    opened = Index.open(index, MarkReader())
     all_hits(opened, query)
     tell({"pages": 0})
     while not os.path.exists(moved) or os.path.exists(index):

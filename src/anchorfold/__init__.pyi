@@ -15,6 +15,7 @@ from . import testing as testing
 from .attention.layer_settings import LayerSettings as LayerSettings
 from .attention.layer_settings import UncalibratedWarning as UncalibratedWarning
 from .backbones import CausalBackboneWarning as CausalBackboneWarning
+from .backbones import PageEncoder as PageEncoder
 from .backbones import Retriever as Retriever
 from .backbones import attach as attach
 from .backbones import detach as detach
@@ -34,6 +35,7 @@ from .compressors import SpreadFold as SpreadFold
 from .compressors import Ward as Ward
 from .compressors import compressor as compressor
 from .compressors import compressor_names as compressor_names
+from .compressors import keep as keep
 from .compressors import register as register
 from .errors import AnchorFoldError as AnchorFoldError
 from .errors import BrokenModelError as BrokenModelError

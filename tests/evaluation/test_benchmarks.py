@@ -9,8 +9,11 @@ from typer.testing import CliRunner
 import anchorfold
 from anchorfold.cli import eval_command, report_command  # noqa: F401
 from anchorfold.cli.app import app
+from anchorfold.errors import MismatchError
 from anchorfold.evaluation import benchmarks, paper
 from anchorfold.evaluation.benchmarks import BENCHMARKS, task_corpus
+from anchorfold.evaluation.collect import collect
+from anchorfold.evaluation.methods import choose_methods
 from anchorfold.evaluation.mteb_model import FoldedSearch
 from tests.number_reader import page_image, read_number
 
@@ -64,6 +67,20 @@ def test_a_task_becomes_a_corpus_of_all_its_languages():
     assert [i for i, _ in corpus.pages(1, skip=4)] == ["test/p55", "test/p66"]
     assert {q.kind for q in corpus.queries} == {"english", "french"}
     assert corpus.queries[0].relevant == {"test/p11": 1}
+
+
+def test_another_revision_of_a_task_is_another_run(models, tmp_path):
+    class Newer(TinyRetrieval):
+        metadata = TinyRetrieval.metadata.model_copy(update={"dataset": {"path": "here", "revision": "2"}})
+
+    class Longer(TinyRetrieval):
+        numbers: ClassVar[list[int]] = [*TinyRetrieval.numbers, 77]
+
+    full = choose_methods("none", [])
+    collect(task_corpus(TinyRetrieval(), "ESG Reports", "vidore-v2"), models["colpali"], full, tmp_path)
+    for task, message in ((Newer, "data set revision was 1, is 2 now"), (Longer, "pages was 6, .*, is 7, ")):
+        with pytest.raises(MismatchError, match=message):
+            collect(task_corpus(task(), "ESG Reports", "vidore-v2"), models["colpali"], full, tmp_path)
 
 
 def test_eval_runs_a_benchmark_with_the_paper_beside_it(monkeypatch, checkpoints, tmp_path):

@@ -48,6 +48,12 @@ def test_a_taken_name_is_a_moved_file_or_a_second_one():
     assert [d.name for d in second.read] == ["/new/a.pdf"]
 
 
+def test_a_document_that_is_gone_from_a_moved_folder_is_missing_from_the_new_one():
+    states = {"/old/docs/a.pdf": state("docs/a.pdf"), "/old/docs/b.pdf": state("docs/b.pdf"), "/olds/c.pdf": state("c")}
+    plan = make_plan([document("/new/docs/a.pdf", name="docs/a.pdf")], states, nothing)
+    assert plan.moved == {"/old/docs/a.pdf": "/new/docs/a.pdf", "/old/docs/b.pdf": "/new/docs/b.pdf"}
+
+
 def test_a_known_document_keeps_its_name():
     plan = make_plan([document("/d/a.pdf", name="/d/a.pdf")], {"/d/a.pdf": state("d/a.pdf")}, everything)
     assert [d.name for d in plan.unchanged] == ["d/a.pdf"]

@@ -157,7 +157,12 @@ class TestWays:
             machine(trial)
             answers.append(Scanner(flat).top(queries, 10, allowed))
         assert answers[0] == answers[1] == answers[2]
-        scanner = Scanner(flat)
+
+    @pytest.mark.parametrize("dim", [24, 128])
+    def test_codes_score_alike_as_integers_and_as_floats(self, monkeypatch, dim):
+        # Not every machine's own product is right: that is what the trial finds out.
+        monkeypatch.setattr(torch, "_int_mm", lambda a, b: a.int() @ b.int())
+        scanner, queries = Scanner(make_flat(500, dim)), queries_of(20, dim)
         assert torch.equal(scanner.approximate(queries), scanner.approximate(queries, widened=True))
 
     def test_pages_that_are_copies_come_in_their_order(self, machine):

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-DEFAULT_MODEL = "nano"  # it ships with this package
 CALIBRATION_FILE = "anchorfold.json"
 
 

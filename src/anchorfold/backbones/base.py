@@ -90,6 +90,11 @@ class Retriever(ABC):
         """Where the model is."""
         return next(self.model.parameters()).device
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision that the model computes in."""
+        return next(self.model.parameters()).dtype
+
     @cached_property
     def dim(self) -> int:
         """The dimension of its vectors."""

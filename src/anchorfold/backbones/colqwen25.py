@@ -15,6 +15,8 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
 
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.backbones.base import PageBatch, PromptedRetriever
+from anchorfold.backbones.checkpoint import Backbone, Checkpoint
+from anchorfold.backbones.pickled import require_safetensors
 from anchorfold.backbones.retrieval_heads import merged_grids
 
 PAGE_PROMPT = "<|im_start|>user\n<|vision_start|>{image}<|vision_end|>Describe the image.<|im_end|><|endoftext|>"
@@ -22,6 +24,11 @@ QUERY_PROMPT = "Query: {text}" + "<|endoftext|>" * 10
 IMAGE_TOKEN = "<|image_pad|>"
 MAX_VISUAL_TOKENS = 768
 EMBEDDING_DIM = 128
+MODEL_TYPE = "qwen2_5_vl"
+KEY_MAPPING = {
+    r"^model\.(?=visual|language_model)": "",
+    r"^model\.(?=layers|norm|embed_tokens)": "language_model.",
+}
 
 
 class ColQwen25Model(Qwen2_5_VLModel):
@@ -100,6 +107,46 @@ class ColQwen25(PromptedRetriever):
         return inputs, inputs["attention_mask"]
 
 
+def load_colqwen25(checkpoint: Checkpoint) -> ColQwen25:
+    """A Qwen2.5-VL with its projection, or adapters and the base model that they name."""
+    if "peft_type" in checkpoint.config:
+        return _with_adapters(checkpoint)
+    from transformers import AutoImageProcessor, AutoTokenizer
+
+    model = checkpoint.pretrained(ColQwen25Model, key_mapping=KEY_MAPPING)
+    causal = getattr(model.config.text_config, "is_causal", True)
+    if checkpoint.bidirectional or (checkpoint.bidirectional is None and not causal):
+        model.remove_causal_mask()
+    name, revision = checkpoint.name, checkpoint.revision
+    tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, padding_side="left")
+    images = AutoImageProcessor.from_pretrained(name, revision=revision, backend="pil")
+    side = images.patch_size * images.merge_size
+    images.size["longest_edge"] = min(images.size["longest_edge"], MAX_VISUAL_TOKENS * side * side)
+    settings = checkpoint.layer_settings(ColQwen25.family, len(model.language_model.layers))
+    return ColQwen25(model, tokenizer, images, settings, name)
+
+
+def _with_adapters(checkpoint: Checkpoint) -> ColQwen25:
+    base = checkpoint.base(checkpoint.config["base_model_name_or_path"])
+    if base.model_type != MODEL_TYPE:
+        raise ValueError(
+            f"{checkpoint.name} holds adapters for a {base.model_type} model; only ColQwen2.5's are read. For ColPali, "
+            "load the merged checkpoint vidore/colpali-v1.3-hf."
+        )
+    if not checkpoint.allow_pickle:
+        require_safetensors(checkpoint.name, checkpoint.revision)
+    retriever = load_colqwen25(base)
+    folder = checkpoint.folder
+    if folder is None:
+        from huggingface_hub import snapshot_download
+
+        folder = Path(snapshot_download(checkpoint.name, revision=checkpoint.revision, allow_patterns=["adapter_*"]))
+    add_adapter(retriever.model, folder, checkpoint.merge_adapters)
+    retriever.model.to(checkpoint.device).eval()
+    retriever.name = checkpoint.name
+    return retriever
+
+
 def add_adapter(model: nn.Module, folder: Path, merge: bool) -> None:
     """Put LoRA adapters from a folder into the model, in place; `merge` folds them into the weights."""
     try:
@@ -127,3 +174,8 @@ def adapter_key(key: str) -> str:
     key = re.sub(r"^model\.language_model\.", "language_model.", key)
     key = re.sub(r"^model\.visual\.", "visual.", key)
     return re.sub(r"^model\.(layers|norm|embed_tokens)\b", r"language_model.\1", key)
+
+
+BACKBONE = Backbone(
+    load_colqwen25, lambda checkpoint: checkpoint.model_type == MODEL_TYPE or "peft_type" in checkpoint.config
+)

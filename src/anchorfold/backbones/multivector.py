@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -16,7 +17,9 @@ from anchorfold.attention.layer_settings import settings_for
 from anchorfold.attention.model_lock import model_lock, own_thread
 from anchorfold.attention.tap import AttentionTap, UnreadableAttentionError, find_attention
 from anchorfold.backbones.base import PageBatch, Retriever
+from anchorfold.backbones.checkpoint import Checkpoint
 from anchorfold.backbones.failures import running_model
+from anchorfold.backbones.pickled import require_safetensors
 from anchorfold.backbones.query_words import label_tokens
 from anchorfold.compressors import Compressor
 from anchorfold.page import PageState, PatchGrid
@@ -39,8 +42,11 @@ class MultiVectorRetriever(Retriever):
 
     family = "multivector"
 
-    def __init__(self, encoder: Any, name: str) -> None:
+    def __init__(self, encoder: Any, name: str | None = None) -> None:
         self.encoder = encoder
+        # What it was loaded from, as far as it knows, is what an index can find it again by.
+        name = name or str(getattr(_inner(encoder), "name_or_path", "") or type(encoder).__name__)
+        name = os.path.abspath(name) if os.path.isdir(name) else name
         self._layers = _language_layers(encoder)
         kind = getattr(_inner(encoder).config, "model_type", "multivector")
         folder = Path(name) if Path(name).is_dir() else None
@@ -150,6 +156,23 @@ class MultiVectorRetriever(Retriever):
         return False  # text encoders with late interaction are bidirectional by design
 
 
+def load_encoder(checkpoint: Checkpoint) -> Any:
+    """A checkpoint as a `MultiVectorEncoder`: whatever sentence-transformers knows and we do not."""
+    if not checkpoint.allow_pickle:
+        require_safetensors(checkpoint.name, checkpoint.revision)
+    try:
+        from sentence_transformers import MultiVectorEncoder
+    except ImportError:
+        raise ImportError(
+            f"{checkpoint.name} is loaded through sentence-transformers: `pip install 'anchorfold[multivector]'`."
+        ) from None
+    weights = {"dtype": checkpoint.dtype} | ({} if checkpoint.allow_pickle else {"use_safetensors": True})
+    return MultiVectorEncoder(
+        checkpoint.name, device=str(checkpoint.device), revision=checkpoint.revision,
+        trust_remote_code=checkpoint.trust_remote_code, model_kwargs=weights,
+    )  # fmt: skip
+
+
 def attach(encoder: Any, compressor: Compressor) -> Any:
     """Make `encoder.encode_document(...)` return compressed vectors, in place; queries are never touched.
 
@@ -164,9 +187,7 @@ def attach(encoder: Any, compressor: Compressor) -> Any:
         raise TypeError(f"attach needs a sentence-transformers MultiVectorEncoder, got {type(encoder).__name__}.")
     if hasattr(encoder, _ATTACHED):
         raise ValueError("a compressor is attached to this encoder already: detach(encoder) first.")
-    retriever = MultiVectorRetriever(
-        encoder, str(getattr(_inner(encoder), "name_or_path", "") or type(encoder).__name__)
-    )
+    retriever = MultiVectorRetriever(encoder)
     signals = list(compressor.signals(retriever.settings))
     if signals:
         retriever.warn_if_causal()

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.backbones.base import PageBatch, PromptedRetriever
-from anchorfold.backbones.nemotron_model import NemotronModel
+from anchorfold.backbones.checkpoint import Backbone, Checkpoint
+from anchorfold.backbones.nemotron_model import KEY_MAPPING, POOLING_HEAD, NemotronConfig, NemotronModel
 from anchorfold.backbones.nemotron_tiles import choose_tiling, cut, pixels
 from anchorfold.errors import CheckpointError
 from anchorfold.page import PatchGrid
@@ -106,3 +107,28 @@ class NemotronColEmbed(PromptedRetriever):
 
     def _to_device(self, encoded: Any) -> dict[str, Tensor]:
         return {k: torch.as_tensor(encoded[k]).to(self.device) for k in ("input_ids", "attention_mask")}
+
+
+def load_nemotron(checkpoint: Checkpoint) -> NemotronColEmbed:
+    """The published layout: a configuration, a processor's configuration, a tokenizer and safetensors."""
+    from transformers import PreTrainedTokenizerFast
+
+    processor = checkpoint.json("processor_config.json") or {}
+    shape = NemotronConfig.from_files(checkpoint.name, checkpoint.config, processor)
+    model = checkpoint.pretrained(NemotronModel, config=shape, key_mapping=KEY_MAPPING, not_used=POOLING_HEAD)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(
+        checkpoint.name, revision=checkpoint.revision, padding_side="left"
+    )
+    settings = checkpoint.layer_settings(NemotronColEmbed.family, len(model.language_model.layers))
+    return NemotronColEmbed(model, tokenizer, settings, checkpoint.name)
+
+
+def is_nemotron(checkpoint: Checkpoint) -> bool:
+    """A vision tower and a Llama of NVIDIA's making; its larger siblings are Qwen3-VL inside, and other classes."""
+    config = checkpoint.config
+    names = " ".join([checkpoint.model_type, *(config.get("architectures") or [])]).lower()
+    known = "img_context_token_id" in config or "nemotron" in names or "nemoretriever" in names
+    return known and {"vision_config", "llm_config"} <= config.keys()
+
+
+BACKBONE = Backbone(load_nemotron, is_nemotron)

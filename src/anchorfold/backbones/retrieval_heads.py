@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
+import transformers
 from PIL import Image
 from torch import Tensor, nn
 
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.backbones.base import PageBatch, PromptedRetriever, submodule
+from anchorfold.backbones.checkpoint import Backbone, Checkpoint
 from anchorfold.page import PatchGrid
 
 
@@ -122,3 +124,21 @@ class ColModernVBert(RetrievalHead):
 def merged_grids(image_grid_thw: Tensor, merge: int) -> list[PatchGrid | None]:
     """Qwen's `(B, 3)` time, height, width of patches to grids of tokens."""
     return [PatchGrid.single(h // merge, w // merge) for _, h, w in image_grid_thw.tolist()]
+
+
+def _backbone(kind: type[RetrievalHead], model_class: str, processor_class: str) -> Backbone:
+    def load(checkpoint: Checkpoint) -> RetrievalHead:
+        model = checkpoint.pretrained(getattr(transformers, model_class))
+        # Pages are resized by Pillow everywhere: torchvision is not needed, and results do not depend on it.
+        processor = getattr(transformers, processor_class).from_pretrained(
+            checkpoint.name, revision=checkpoint.revision, backend="pil"
+        )
+        settings = checkpoint.layer_settings(kind.family, len(submodule(model, kind.layers_path)))
+        return kind(model, processor, settings, checkpoint.name)
+
+    return Backbone(load, lambda checkpoint: checkpoint.model_type == kind.family)
+
+
+COLPALI = _backbone(ColPali, "ColPaliForRetrieval", "ColPaliProcessor")
+COLQWEN2 = _backbone(ColQwen2, "ColQwen2ForRetrieval", "ColQwen2Processor")
+COLMODERNVBERT = _backbone(ColModernVBert, "ColModernVBertForRetrieval", "ColModernVBertProcessor")

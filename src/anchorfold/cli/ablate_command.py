@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anchorfold.attention.layer_settings import DEFAULT_MODEL
+from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.cli.app import app, err, out, quiet_libraries
 from anchorfold.cli.look import table
 from anchorfold.cli.options import Device, Documents, Model, TrustRemoteCode

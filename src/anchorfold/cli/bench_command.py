@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from anchorfold.attention.layer_settings import DEFAULT_MODEL
+from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.cli.app import app, err, out
 from anchorfold.cli.look import table
 from anchorfold.cli.options import Device, Methods, Model, TrustRemoteCode
@@ -44,7 +44,7 @@ def efficiency_command(
       anchorfold bench efficiency --model vidore/colpali-v1.3-hf
       anchorfold bench efficiency --corpus ./my-corpus
     """
-    from anchorfold.attention.layer_settings import DEFAULT_MODEL
+
     from anchorfold.demo.corpus import write_evaluation
     from anchorfold.evaluation import paper
     from anchorfold.evaluation.benchmarks import find_corpora

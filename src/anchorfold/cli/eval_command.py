@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from anchorfold.attention.layer_settings import DEFAULT_MODEL
+from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.cli.app import app, err, out, quiet_libraries
 from anchorfold.cli.look import table
 from anchorfold.cli.options import Bidirectional, Device, Documents, Methods, Model, TrustRemoteCode, numbers

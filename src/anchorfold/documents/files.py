@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -128,6 +129,8 @@ def require_name(wanted: str) -> None:
 def matches(wanted: str, document: str, source: str) -> bool:
     """Whether a name as given, a path, a folder or a pattern means this document."""
     require_name(wanted)
+    # macOS may store names decomposed, and people type them composed.
+    wanted, document, source = (unicodedata.normalize("NFC", text) for text in (wanted, document, source))
     plain = os.path.normpath(wanted)
     if plain in (document, source) or source_of(wanted) == source:
         return True

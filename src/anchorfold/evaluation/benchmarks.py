@@ -10,6 +10,7 @@ from PIL import Image
 
 from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation.corpus import Corpus, Query, Unrendered
+from anchorfold.evaluation.run_key import digest_of
 
 # mteb's task for each data set, by the names that the paper's tables use. REAL-MM-RAG's tasks ask the queries of
 # rephrase level 3; ViDoRe v2's hold all four languages.
@@ -75,7 +76,11 @@ def task_corpus(task: Any, name: str, benchmark: str) -> Corpus:
             for number, page in enumerate(corpus["id"]):
                 yield f"{split}/{page}", partial(row_image, corpus, number)
 
-    return Corpus(name, unrendered, tuple(queries), benchmark)
+    def origin() -> dict[str, Any]:
+        pages = [f"{split}/{page}" for split, corpus in corpora.items() for page in corpus["id"]]
+        return {"task": task.metadata.name, "data set": dict(task.metadata.dataset), "pages": digest_of(pages)}
+
+    return Corpus(name, unrendered, tuple(queries), benchmark, origin)
 
 
 def row_image(rows: Any, number: int) -> Image.Image:

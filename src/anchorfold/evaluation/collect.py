@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from anchorfold.backbones.base import Retriever
-from anchorfold.compressors import Compressor, DocPruner, wanted_signals
+from anchorfold.compressors import Compressor, wanted_signals
 from anchorfold.errors import MismatchError
 from anchorfold.evaluation.corpus import Corpus
 from anchorfold.evaluation.methods import Method
+from anchorfold.evaluation.run_key import differences, run_key
+from anchorfold.page import PageState
 
-STATE, SAVE_EVERY, CALIBRATION_PAGES = "state.json", 16, 128
+STATE, SAVE_EVERY = "state.json", 16
+KINDS = ("vectors", "lengths")  # of files, one each a method
 
 
 @dataclass(frozen=True)
@@ -52,20 +57,23 @@ def collect(
         progress: told the number of pages done.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    about = {"corpus": corpus.name, "model": model.name, "fingerprint": model.fingerprint, "dim": model.dim,
-             "window": list(model.settings.window), "steps": model.settings.steps, "methods": [m.label for m in methods]}  # fmt: skip  # noqa: E501
-    state = _take_up(folder, about)
     compressors = {m.label: m.make() for m in methods}
-    _calibrate_docpruners(compressors, corpus, model, state)
+    state = _take_up(folder, run_key(corpus, model, compressors))
+    compressors |= _calibrated(compressors, corpus, model, state)
     signals = wanted_signals(compressors.values(), model.settings)
-    files = {(label, kind): open(folder / f"{label}.{kind}", "ab") for label in compressors for kind in ("vectors", "lengths")}  # fmt: skip  # noqa: E501, SIM115
-    try:
+    names = {(label, kind): f"{label}.{kind}" for label in compressors for kind in KINDS}
+    with ExitStack() as stack:
+        files = {
+            key: stack.enter_context(_cut_back(folder / name, state["sizes"].get(name, 0)))
+            for key, name in names.items()
+        }
+        _save(folder, state)  # before the first vector: files never lie there without a state
         remaining = corpus.pages(model.page_pixels, skip=len(state["pages"]))
         while batch := list(islice(remaining, SAVE_EVERY)):
             pages = model.page_states((image for _, image in batch), signals)
             for (identity, _), page in zip(batch, pages, strict=True):
-                for label, each in compressors.items():
-                    vectors = model.compress(page, each).vectors.numpy().astype(np.float16)
+                for label, compressor in compressors.items():
+                    vectors = model.compress(page, compressor).vectors.numpy().astype(np.float16)
                     files[label, "vectors"].write(vectors.tobytes())
                     files[label, "lengths"].write(np.int32(len(vectors)).tobytes())
                 state["pages"].append(identity)
@@ -73,47 +81,64 @@ def collect(
                     progress(len(state["pages"]))
             for file in files.values():
                 file.flush()
-            state["sizes"] = {f"{label}.{kind}": file.tell() for (label, kind), file in files.items()}
+                os.fsync(file.fileno())
+            state["sizes"] = {name: files[key].tell() for key, name in names.items()}
             _save(folder, state)
-    finally:
-        for file in files.values():
-            file.close()
     return Collected(folder, state["pages"], model.dim)
 
 
-def _take_up(folder: Path, about: dict[str, object]) -> dict:
-    """The state of an earlier run, its files cut back to what it had saved; a fresh state if there is none."""
+def _take_up(folder: Path, key: dict[str, Any]) -> dict[str, Any]:
+    """The state of an earlier run with the same key; a fresh one if there is none."""
     path = folder / STATE
     if not path.exists():
-        return {"about": about, "pages": [], "sizes": {}, "thresholds": {}}
-    state = json.loads(path.read_text())
-    if state["about"] != about:
-        different = next(k for k in about if state["about"].get(k) != about[k])
-        raise MismatchError(
-            f"{folder} holds a run with another {different} ({state['about'].get(different)}, now {about[different]}): "
-            "choose another folder for this one."
-        )
-    for name, size in state["sizes"].items():
-        os.truncate(folder / name, size)
+        return {"key": key, "pages": [], "sizes": {}, "calibrated": {}}
+    try:
+        state = json.loads(path.read_text())
+    except ValueError as error:
+        raise MismatchError(f"{path} cannot be read ({error}): choose another folder for this run (--to).") from error
+    if different := differences(state.get("key", {}), key):
+        raise MismatchError(f"{folder} holds another run: {different}. Choose another folder for this one (--to).")
     return state
 
 
-def _calibrate_docpruners(compressors: dict[str, Compressor], corpus: Corpus, model: Retriever, state: dict) -> None:
-    """DocPruner's thresholds from the first 128 pages of the corpus, found once a run."""
-    waiting = {label: c for label, c in compressors.items() if isinstance(c, DocPruner)}
-    if not waiting:
-        return
-    if not state["thresholds"]:
-        wanted = next(iter(waiting.values())).signals(model.settings)
-        images = (image for _, image in islice(corpus.pages(model.page_pixels), CALIBRATION_PAGES))
-        found = [s.mean_signal(wanted) for s in model.page_states(images, wanted)]
-        for label, each in waiting.items():
-            state["thresholds"][label] = each.calibrate(iter(found)).threshold
-    for label, each in waiting.items():
-        each.threshold = state["thresholds"][label]
+def _cut_back(path: Path, size: int) -> BinaryIO:
+    """A file open at its end, without what was written after the state was saved."""
+    path.touch()
+    if path.stat().st_size < size:
+        raise MismatchError(f"{path} is shorter than its run has saved: choose another folder for this one (--to).")
+    file = path.open("r+b")
+    file.truncate(size)
+    file.seek(size)
+    return file
 
 
-def _save(folder: Path, state: dict) -> None:
+def _calibrated(
+    compressors: dict[str, Compressor], corpus: Corpus, model: Retriever, state: dict[str, Any]
+) -> dict[str, Compressor]:
+    """Compressors that want held-out pages first, ready: from the first pages of the corpus, found once a run."""
+    waiting = {label: c for label, c in compressors.items() if not c.ready}
+    if waiting and not state["calibrated"]:
+        count = max(c.calibration_pages for c in waiting.values())
+        images = (image for _, image in islice(corpus.pages(model.page_pixels), count))
+        states = model.page_states(images, wanted_signals(waiting.values(), model.settings))
+        held_out = [_off_device(state) for state in states]
+        for label, compressor in waiting.items():
+            pages = held_out[: compressor.calibration_pages]
+            state["calibrated"][label] = compressor.calibrate(pages, model.settings).options
+    return {label: type(c)(**state["calibrated"][label]) for label, c in waiting.items()}
+
+
+def _off_device(state: PageState) -> PageState:
+    """A page in main memory, where a hundred of them have room."""
+    device, project = state.hidden.device, state.project
+    signals = {signal: values.cpu() for signal, values in state.signals.items()}
+    return PageState(state.hidden.cpu(), lambda z: project(z.to(device)).cpu(), signals, state.grid)
+
+
+def _save(folder: Path, state: dict[str, Any]) -> None:
     part = folder / f"{STATE}.part"
-    part.write_text(json.dumps(state))
+    with part.open("w") as file:
+        json.dump(state, file)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(part, folder / STATE)

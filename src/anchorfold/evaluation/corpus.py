@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
+from anchorfold.documents.content import read_file
 from anchorfold.documents.pages import open_pages
 from anchorfold.errors import AnchorFoldError, UnreadableDocumentError
 
@@ -35,13 +37,15 @@ Unrendered = tuple[str, Callable[[], Image.Image]]
 class Corpus:
     """`unrendered(pixels)` yields its pages in a stable order, to be rendered at about that size.
 
-    `benchmark` is the paper's name of what it belongs to, if anything.
+    `benchmark` is the paper's name of what it belongs to, if anything. `origin` says what its pages are made from, as
+    JSON that differs if any page does; None if their ids alone tell.
     """
 
     name: str
     unrendered: Callable[[int], Iterator[Unrendered]]
     queries: tuple[Query, ...]
     benchmark: str | None = None
+    origin: Callable[[], dict[str, Any]] | None = None
 
     def ids(self) -> list[str]:
         """Of all pages, none of them rendered."""
@@ -81,6 +85,18 @@ def local_corpus(folder: str | Path, documents: Sequence[str] | None = None) -> 
             except UnreadableDocumentError as problem:
                 raise AnchorFoldError(f"{path} cannot be read: {problem}.") from problem
 
+    def origin() -> dict[str, Any]:
+        found = {}
+        for path in files:
+            try:
+                _, identity = read_file(path)
+            except UnreadableDocumentError as problem:
+                raise AnchorFoldError(f"{path} cannot be read: {problem}.") from problem
+            left_out = sorted(excluded.get(path.name, ()))
+            without = f", without pages {left_out}" if left_out else ""
+            found[path.name] = f"{identity.size} bytes, digest {identity.digest}{without}"
+        return {"document": found}
+
     queries = []
     for number, line in enumerate((folder / QUERIES_FILE).read_text("utf-8").splitlines(), 1):
         try:
@@ -94,7 +110,7 @@ def local_corpus(folder: str | Path, documents: Sequence[str] | None = None) -> 
             queries.append(found)
     if not queries:
         raise AnchorFoldError(f"{folder / QUERIES_FILE} holds no query with a page that answers it.")
-    return Corpus(folder.resolve().name, unrendered, tuple(queries))
+    return Corpus(folder.resolve().name, unrendered, tuple(queries), origin=origin)
 
 
 def page_id(file: str, number: int) -> str:

@@ -23,6 +23,7 @@ import torch
 from PIL import Image
 
 from anchorfold.backbones.base import Retriever
+from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation.benchmarks import find_corpora
 from anchorfold.evaluation.corpus import Corpus, local_corpus
 from anchorfold.evaluation.methods import Method
@@ -92,7 +93,7 @@ def time_method(model: Retriever, method: Method, images: Sequence[Image.Image],
     if model.device.type == "cuda":
         memory = torch.cuda.max_memory_allocated(model.device) / 1e6
     else:
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1_000_000 if sys.platform == "darwin" else 1000)
     means, fold_means = [statistics.fmean(t) for t in totals], [statistics.fmean(f) for f in folds]
     spread = statistics.stdev if passes > 1 else (lambda _: 0.0)
     every = sorted(t for each_pass in totals for t in each_pass)
@@ -109,7 +110,9 @@ def run_apart(model: str, corpus: str, method: Method, sizes: tuple[int, int, in
         [sys.executable, "-m", "anchorfold.evaluation.efficiency", job], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise RuntimeError(f"timing {method.label} failed: {done.stderr.strip().splitlines()[-1]}")
+        raise AnchorFoldError(
+            f"timing {method.label} failed: {(done.stderr.strip().splitlines() or ['no reason'])[-1]}"
+        )
     return Latency(**json.loads(done.stdout.splitlines()[-1]))
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.backbones.encoder import PageEncoder
 from anchorfold.compressors import COMPRESSORS, Compressor, Pinned
 from anchorfold.documents.files import matches, require_name
@@ -23,7 +24,7 @@ from anchorfold.documents.listing import Listing, list_documents
 from anchorfold.errors import AnchorFoldError, LockedError, NotAnIndexError
 from anchorfold.index.export import EXPORTERS
 from anchorfold.index.ingest import AddReport, Ingest, Progress
-from anchorfold.index.model import DEFAULT_MODEL, IndexModel, load_model
+from anchorfold.index.model import IndexModel, load_model
 from anchorfold.index.options import DEFAULT_DTYPE, choose_compressor, plain_options, require_same, require_usable
 from anchorfold.index.scan import Scanner
 from anchorfold.index.store.flat import FlatIndex, open_flat
@@ -285,8 +286,8 @@ class Index:
             query: a text or several.
             top: pages a query.
             documents: only pages of these: names, paths, folders or patterns such as `*.pdf`.
-            exact: True scans all vectors in float; None takes the fast path on large indexes (an int8 scan, then
-                exact scores of the best hundred).
+            exact: True scans all vectors in float; None takes what is quicker on this machine: on large indexes often
+                an int8 scan, then exact scores of the best hundred.
         """
         texts = [query] if isinstance(query, str) else list(query)
         if top < 1:

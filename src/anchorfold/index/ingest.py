@@ -198,7 +198,8 @@ class Ingest:
         self._advance(document)
         if reading.file_changed:
             self._again.append(document)
-        elif reading.problem is not None:
+            return  # a half-written file must not replace a whole one
+        if reading.problem is not None:
             self._skip(document.name, kept_note(reading.problem, state))
         if reading.problem is not None or identity is None:
             return
@@ -311,7 +312,14 @@ def kept_note(problem: str, state: DocumentState) -> str:
 
 
 def _exists(source: str) -> bool:
-    return os.path.exists(system_path(source))
+    """Whether a file is there, or may be: what cannot be looked at, or is a link to nowhere, is not called gone."""
+    try:
+        os.lstat(system_path(source))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _as_it_is_now(document: Document) -> Document | None:

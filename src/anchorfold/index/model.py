@@ -14,8 +14,6 @@ from anchorfold.backbones.query_encoders import load_query_encoder
 from anchorfold.errors import AnchorFoldError, MismatchError
 from anchorfold.index.store.schema import IndexSettings
 
-DEFAULT_MODEL = "nano"  # it ships with this package
-
 
 def load_model(name: str, options: dict[str, Any]) -> PageEncoder:
     """`anchorfold.load`, imported when a model is needed: counting and removing pages go without."""

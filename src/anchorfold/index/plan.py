@@ -57,7 +57,36 @@ def make_plan(
         plan.unchanged.append(known)
         if state.staged:
             plan.stale.append(document.source)
+    present = {document.source for document in documents}
+    plan.moved.update(_moved_along(plan.moved, {s for s in states if s not in present and not exists(s)}))
     return plan
+
+
+def _moved_along(moved: Mapping[str, str], gone: set[str]) -> dict[str, str]:
+    """Where documents that are gone would be if they had stayed in their folders, which were moved: from, to.
+
+    They are then missing from the new folders, and can be dropped with them.
+    """
+    folders = {_changed_part(old, new) for old, new in moved.items()}
+    taken = set(moved.values())
+    found: dict[str, str] = {}
+    for source in sorted(gone - moved.keys()):
+        for before, after in folders:
+            target = after + source[len(before) :]
+            if source.startswith(before + os.sep) and target not in taken:
+                found[source] = target
+                taken.add(target)
+                break
+    return found
+
+
+def _changed_part(old: str, new: str) -> tuple[str, str]:
+    """Two paths without the folders and name at their ends that are the same."""
+    befores, afters = old.split(os.sep), new.split(os.sep)
+    while befores and afters and befores[-1] == afters[-1]:
+        befores.pop()
+        afters.pop()
+    return os.sep.join(befores), os.sep.join(afters)
 
 
 def missing_documents(

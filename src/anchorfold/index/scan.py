@@ -36,7 +36,7 @@ Way = Literal["exact", "integer", "widened"]  # floats; codes multiplied as inte
 
 RESCORED = 100  # pages that are scored exactly after a scan of codes, at least
 SPARE = 5  # pages beyond the wanted ones that are rescored after an exact scan: rounding may swap neighbours
-POOLED = 1 << 17  # numbers of a page: smaller ones are rescored sooner than threads would have taken them
+POOLED = 1 << 16  # numbers of a page: smaller ones are rescored sooner than threads would have taken them
 LARGE = 1 << 24  # numbers of an index: below, the exact scan is as quick
 
 TRIAL_NUMBERS, TRIAL_LENGTH, TRIAL_TOKENS, TRIAL_ROUNDS = 1 << 17, 64, 16, 9

@@ -38,6 +38,16 @@ def test_all_live_vectors_sorted_by_length(table):
     assert np.abs(flat.codes * flat.scale - flat.vectors).max() <= 0.51 * flat.scale
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_vectors_are_the_same_for_who_builds_and_who_opens(tmp_path, dtype, in_memory):
+    table = PageTable.create(tmp_path / "t.index", index_settings(dtype=dtype))
+    table.append([row(p) for p in range(1, 4)])
+    built = module.build(table, None) if in_memory else open_flat(table)
+    assert np.array_equal(built.vectors, open_flat(table).vectors)
+    assert np.allclose(np.linalg.norm(built.vectors.astype(np.float32), axis=1), 1, atol=1e-2)
+
+
 def test_it_is_built_once_a_version(table, monkeypatch):
     first = open_flat(table)
     monkeypatch.setattr(module, "build", lambda *_: pytest.fail("built again"))

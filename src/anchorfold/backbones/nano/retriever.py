@@ -13,10 +13,12 @@ from torch import Tensor, nn
 
 from anchorfold.attention.layer_settings import LayerSettings, settings_for
 from anchorfold.backbones.base import PageBatch, Retriever
+from anchorfold.backbones.checkpoint import Backbone, Checkpoint
+from anchorfold.backbones.nano.config import NanoConfig
 from anchorfold.backbones.nano.model import NanoModel
 from anchorfold.backbones.nano.processor import NanoImageProcessor
 from anchorfold.backbones.nano.query import WordIndex, encode_query, query_words
-from anchorfold.backbones.nano.query_side import FAMILY
+from anchorfold.backbones.nano.query_side import FAMILY, WEIGHTS
 from anchorfold.backbones.strict import load_strictly
 from anchorfold.page import PatchGrid
 
@@ -40,6 +42,12 @@ class Nano(Retriever):
         words = WordIndex.load(folder)
         settings = settings_for(cls.family, len(model.layers), folder)
         return cls(model, NanoImageProcessor.from_pretrained(folder), words, settings, name)
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint) -> Nano:
+        """The embedded weights by their name, or a folder."""
+        folder = checkpoint.folder or WEIGHTS
+        return cls.load(folder, checkpoint.name, checkpoint.device, checkpoint.dtype)
 
     @cached_property
     def attention_layers(self) -> list[nn.Module]:
@@ -72,3 +80,9 @@ class Nano(Retriever):
         """One vector a distinct word, in order, scaled by the word's rarity (0 to 1): looked up, not encoded."""
         tables = self.model.words.weight, self.model.spelling.weight, self.model.word_weights
         return [encode_query(text, self.words, *tables) for text in texts]
+
+
+BACKBONE = Backbone(
+    Nano.from_checkpoint,
+    lambda checkpoint: checkpoint.folder is not None and checkpoint.model_type == NanoConfig.model_type,
+)

@@ -51,8 +51,8 @@ def explained(error: Exception, folder: Path) -> StoreError:
         return StoreError(f"{folder} cannot be read or written: permission denied.")
     if code in NO_DESCRIPTORS:
         return StoreError(
-            f"this process has no file descriptors left to open {folder} with: raise the limit (ulimit -n), or close "
-            "other files, and try again."
+            f"too many open files: this process has no descriptors left to open {folder} with; raise the limit "
+            "(ulimit -n), or close other files, and try again."
         )
     if code == errno.ENOENT or "Not found" in text:
         if not is_there(folder):

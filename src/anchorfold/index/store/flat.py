@@ -147,8 +147,8 @@ def build(table: PageTable, folder: Path | None) -> FlatIndex:
     scale = largest / 127
     with closing(_Rows(folder, "codes.npy", np.int8, shape)) as rows:
         for start in range(0, shape[0], BLOCK):
-            block = torch.from_numpy(vectors[start : start + BLOCK]).float()
-            rows.put(start, block.div_(scale).round_().to(torch.int8).numpy())
+            block = torch.from_numpy(vectors[start : start + BLOCK]).float() / scale  # a copy: vectors stay as they are
+            rows.put(start, block.round_().to(torch.int8).numpy())
         codes = rows.finish()
     pages = pa.table(
         {

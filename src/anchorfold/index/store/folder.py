@@ -11,7 +11,7 @@ from anchorfold.index.store.flat import CACHE
 from anchorfold.index.store.lock import HOLDER_FILE, LOCK_FILE
 from anchorfold.index.store.table import NAME, PageTable
 
-OURS = {f"{NAME}.lance", CACHE, LOCK_FILE, HOLDER_FILE}
+OURS = {f"{NAME}.lance", CACHE, LOCK_FILE, HOLDER_FILE, ".DS_Store"}  # the last is left by macOS wherever it looks
 
 
 def is_index(folder: str | Path) -> bool:

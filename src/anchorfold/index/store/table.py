@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -166,7 +169,10 @@ class PageTable:
         """Merge small files and drop older versions; whoever was reading one starts again (`consistently`)."""
         with storage_errors(self.folder), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            self.table.optimize(cleanup_older_than=timedelta(0))
+            # The lock is ours: files that no version names are of writers that died.
+            self.table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
+            for unfinished in (self.folder / f"{NAME}.lance").glob("*/.tmp*"):
+                unfinished.unlink(missing_ok=True)
         self.sync()
 
     def finish(self) -> None:
@@ -277,6 +283,14 @@ def _fsync(path: str) -> None:
     except FileNotFoundError:  # cleaned up since
         return
     try:
-        os.fsync(handle)
+        _to_disk(handle)
     finally:
         os.close(handle)
+
+
+def _to_disk(handle: int) -> None:
+    if sys.platform == "darwin":  # fsync there stops at the drive's own memory
+        with suppress(OSError):  # a file system that cannot
+            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(handle)

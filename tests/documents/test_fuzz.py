@@ -1,0 +1,62 @@
+"""A small run of the fuzzer, and that it would notice."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from anchorfold.documents import render_process
+from anchorfold.documents.pages import open_pages
+from benchmarks.fuzz_renderer import MEGABYTE, damaged, fuzz, seeds
+from tests.documents.test_render_process import TAKEN_OVER
+
+
+def test_the_files_that_are_damaged_are_whole(tmp_path):
+    pages = 0
+    for number, (suffix, content) in enumerate(seeds()):
+        (tmp_path / f"{number}.{suffix}").write_bytes(content)
+        with open_pages(tmp_path / f"{number}.{suffix}") as found:
+            for page in range(len(found)):
+                assert len(set(found.image(page).resize((8, 8)).get_flattened_data())) > 1, (number, suffix, page)
+                pages += 1
+    assert pages == 38
+
+
+def test_the_same_seed_makes_the_same_files():
+    def files(seed):
+        originals = seeds()
+        return [damaged(number, seed, originals) for number in range(50)]
+
+    assert files(1) == files(1) != files(2)
+
+
+def test_damaged_files_cost_pages_and_one_plain_line_each():
+    command = [sys.executable, "-m", "benchmarks.fuzz_renderer", "--files", "150", "--seed", "3"]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "\n0 violations\n" in ran.stdout
+    rendered, pages, documents = (
+        int(re.search(rf"(\d+) {what}", ran.stdout)[1]) for what in ("pages rendered", "pages lost", "documents lost")
+    )
+    assert rendered > 50
+    assert pages > 20
+    assert documents > 20
+
+
+@pytest.mark.parametrize(
+    ("evil", "noticed"),
+    [
+        ("raise TypeError", "exit 1"),
+        ("self.answer('page problem', page=0, reason='x')", "garbled"),
+        ("self.answer('document problem', reason='TypeError: dimensions'); self.answer('done'); return", "TypeError"),
+        ("self.answer('opened', pages=1, digest='0' * 32, size=1, modified=1); self.answer('started', page=0); "
+         "self.answer('page problem', page=0, reason='x'); self.answer('done'); return", "other bytes"),
+    ],
+)  # fmt: skip
+def test_it_would_notice(tmp_path, monkeypatch, evil, noticed):
+    (tmp_path / "child.py").write_text(TAKEN_OVER.replace("evil.pdf", "7.png").format(evil=evil))
+    monkeypatch.setattr(render_process, "COMMAND", [sys.executable, str(tmp_path / "child.py")])
+    violations = fuzz(9, seed=3, memory=512 * MEGABYTE, seconds=10.0).violations
+    assert violations
+    assert all(noticed in violation and violation.startswith("7.png") for violation in violations)
