@@ -129,7 +129,7 @@ class TestTurns:
 class TestStrangers:
     """Threads that call the model itself, and know nothing of its lock."""
 
-    @pytest.mark.parametrize("kind", ["colpali", "colqwen2.5"])
+    @pytest.mark.parametrize("kind", ["colpali", "colqwen2.5", "nemotron"])
     def test_a_plain_pass_is_neither_heard_nor_changed(self, models, pages, kind):
         model = models[kind]
         one, other = (model.prepare_pages([page]) for page in pages[:2])
@@ -178,3 +178,19 @@ def test_causality_is_found_once(checkpoints, monkeypatch):
     with ThreadPoolExecutor(THREADS) as pool:
         assert all(pool.map(lambda _: model.is_causal, range(50)))
     assert found == [1]
+
+
+@pytest.mark.parametrize("kind", ["nano", "colqwen2.5"])
+def test_what_is_found_when_first_asked_for(checkpoints, pages, kind):
+    model = anchorfold.load(checkpoints.get(kind, kind), device="cpu")
+    start = threading.Barrier(THREADS)
+
+    def ask(number):
+        start.wait()
+        if number % 2:
+            model.encode_pages(pages[:1], anchorfold.AnchorFold(ratio=0.5))
+        return model.fingerprint, model.dim, model.is_causal
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        answers = {future.result(timeout=60) for future in [pool.submit(ask, i) for i in range(THREADS)]}
+    assert len(answers) == 1

@@ -13,6 +13,7 @@ import pytest
 from fpdf import FPDF
 from PIL import Image
 
+from anchorfold.index.store.lock import writer_lock
 from tests.number_reader import page_image, write_pdf
 
 WORDS = {**os.environ, "COLUMNS": "200", "OMP_WAIT_POLICY": "passive"}
@@ -85,7 +86,7 @@ def test_info(place):
     found = json.loads(run("info", "my.index", "--json", cwd=place).stdout)
     assert {"documents", "pages", "vectors", "full_vectors", "bytes", "model", "method"} <= set(found)
     assert (found["documents"], found["pages"], found["method"]) == (3, 6, "anchorfold")
-    assert found["full_vectors"] / found["vectors"] == pytest.approx(found["times_smaller"], abs=0.01)
+    assert found["full_vector_bytes"] / found["vector_bytes"] == pytest.approx(found["times_smaller"], abs=0.01)
     assert "times smaller" in run("info", "my.index", cwd=place).stdout
 
 
@@ -93,6 +94,36 @@ def test_remove_and_prune(copy):
     assert run("remove", "my.index", "reports/old.pdf", cwd=copy).stdout == "removed reports/old.pdf\n"
     assert json.loads(run("info", "my.index", "--json", cwd=copy).stdout)["documents"] == 2
     assert "nothing was removed" in run("remove", "my.index", "reports/old.pdf", code=1, cwd=copy).stderr
+
+
+def test_removing_several_documents_by_a_pattern_is_asked_about(copy):
+    refused = run("remove", "my.index", "reports", code=1, stdin="n\n", cwd=copy)
+    assert "Remove 3 documents" in refused.stderr
+    assert "nothing was removed" in one_line(refused)
+    run("remove", "my.index", "reports", code=1, stdin="", cwd=copy)  # nobody is there to answer
+    assert "empty name" in one_line(run("remove", "my.index", "", "--yes", code=1, cwd=copy))
+    assert "empty name" in one_line(run("search", "my.index", "x", "-d", "", code=1, cwd=copy))
+    assert json.loads(run("info", "my.index", "--json", cwd=copy).stdout)["documents"] == 3
+    assert run("remove", "my.index", "*.pdf", "--yes", cwd=copy).stdout.count("removed") == 2
+    assert run("remove", "my.index", "reports", cwd=copy).stdout == "removed reports/scan.png\n"
+
+
+def test_an_index_finds_its_model_from_anywhere_and_after_a_move(tmp_path, checkpoints):
+    home = tmp_path / "home"
+    write_pdf(home / "reports/a.pdf", [1])
+    shutil.copytree(checkpoints["colpali"], home / "m")
+    run("index", "reports", "--to", "my.index", "--model", "./m", cwd=home)
+    (tmp_path / "elsewhere").mkdir()
+    run("search", home / "my.index", "x", cwd=tmp_path / "elsewhere")
+    (home / "m").rename(home / "moved")
+    lost = one_line(run("search", home / "my.index", "x", code=1, cwd=tmp_path / "elsewhere"))
+    assert str(home / "m") in lost
+    assert "--model" in lost
+    run("search", home / "my.index", "x", "--model", home / "moved", cwd=tmp_path / "elsewhere")
+    write_pdf(home / "reports/b.pdf", [2])
+    run("index", "reports", "--to", "my.index", "--model", "./moved", cwd=home)
+    other = one_line(run("search", home / "my.index", "x", "--model", checkpoints["colqwen2"], code=1, cwd=home))
+    assert "another model" in other
 
 
 def test_export(copy):
@@ -127,6 +158,8 @@ def test_mistakes_are_one_line_and_a_non_zero_exit(copy, checkpoints):
     assert "no model folder" in one_line(run("index", "reports", "--to", "e.index", "--model", "./x", code=1, cwd=copy))
     run("index", "reports", code=2, cwd=copy)
     run("search", "my.index", "x", "--top", "0", code=2, cwd=copy)
+    for batch in ("0", "-3"):
+        run("index", "reports", "--to", "my.index", "--batch", batch, code=2, cwd=copy)
     assert json.loads(run("info", "my.index", "--json", cwd=copy).stdout)["pages"] == 6
 
 
@@ -183,6 +216,19 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_finishes(copy, checkpoints):
     assert 0 < some < 400
     run("index", "many", "--to", "m.index", cwd=copy)
     assert json.loads(run("info", "m.index", "--json", cwd=copy).stdout)["pages"] == 400
+
+
+def test_ctrl_c_while_waiting_for_another_writer_ends_at_once(copy):
+    with writer_lock(copy / "my.index", 0):
+        process = subprocess.Popen(
+            command("index", "reports", "--to", "my.index"), cwd=copy, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True, env=WORDS,
+        )  # fmt: skip
+        assert "waiting for it" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "after this batch" not in stderr
 
 
 def test_two_writers_take_turns(copy):

@@ -220,3 +220,12 @@ def test_a_renderer_that_is_killed_from_another_thread_fails(tmp_path):
     killer.start()
     with pytest.raises(RendererFailedError, match="signal 9"):
         list(answers)
+
+
+def test_a_system_without_descriptors_is_named_as_what_it_is(monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(render_process.subprocess, "Popen", refuse)
+    with pytest.raises(AnchorFoldError, match="does not start: too many open files"):
+        next(RenderProcess().count(["a.pdf"], 1.0))

@@ -350,6 +350,33 @@ class TestSearching:
             index.page("reports/b.pdf", 9)
 
 
+class TestThreads:
+    def test_readers_of_one_index_see_one_version_each_while_others_write(self, index, tmp_path):
+        path = write_pdf(tmp_path / "a.pdf", [1, 2, 3])
+        index.add(path)
+        reader, problems, done = Index.open(index.path, NumberReader()), [], threading.Event()
+
+        def read(work):
+            while not done.is_set():
+                try:
+                    work()
+                except Exception as error:
+                    problems.append(error)
+                    return
+
+        works = [lambda: reader.search("page 1"), reader.info, lambda: reader.page("a.pdf", 1)]
+        threads = [threading.Thread(target=read, args=(work,)) for work in works]
+        for thread in threads:
+            thread.start()
+        for i in range(12):
+            write_pdf(path, [10 * i + 1, 10 * i + 2, 10 * i + 3])
+            index.add(path)
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert problems == []
+
+
 class TestRemoving:
     def test_an_empty_name_means_nothing(self, index, reports):
         index.add("reports")

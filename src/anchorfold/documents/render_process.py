@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from anchorfold.documents.content import reason
 from anchorfold.documents.limits import GIGABYTE, MEMORY_EXIT, default_memory
 from anchorfold.documents.messages import (
     Answer,
@@ -162,6 +163,8 @@ class RenderProcess:
             self._answer(0, START_SECONDS, Ready)
         except (EOFError, OSError, GarbledMessageError) as error:
             self.close()
+            if isinstance(error, OSError) and error.errno:  # the system's trouble, not the process's
+                raise AnchorFoldError(f"the renderer does not start: {reason(error)}.") from error
             shown = shlex.join([*COMMAND, str(self.memory)])
             raise AnchorFoldError(f"the renderer does not start: {shown} says why.") from error
 

@@ -25,8 +25,8 @@ def run_key(corpus: Corpus, model: Retriever, compressors: Mapping[str, Compress
         "layers": layers,
         "pixels of a page": model.page_pixels,
         "method": {label: f"{c.name} {c.options}" for label, c in compressors.items()},
-        "queries": digest_of([vars(query) for query in corpus.queries]),
         **(corpus.origin() if corpus.origin is not None else {"pages": digest_of(corpus.ids())}),
+        "queries": digest_of([vars(query) for query in corpus.queries]),
     }
     return json.loads(json.dumps(key))  # as it comes back from a file: tuples are lists
 

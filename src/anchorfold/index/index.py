@@ -322,7 +322,7 @@ class Index:
         with self._opening:
             version = self._table.refresh()
             if self._scanner is None or self._scanner.flat.version != version:
-                self._scanner = Scanner(self._table.consistently(lambda: open_flat(self._table)))
+                self._scanner = Scanner(self._table.snapshot(open_flat))
             return self._scanner
 
     def _allowed(self, documents: str | Sequence[str], pages: pa.Table) -> Tensor:
@@ -368,16 +368,14 @@ class Index:
 
     def info(self) -> IndexInfo:
         """Counts, sizes and settings."""
-        self._table.refresh()
-        return self._table.consistently(lambda: index_info(self._table))
+        return self._table.snapshot(index_info)
 
     def export(self, to: str, target: str | Path, **options: Any) -> int:
         """Write all pages elsewhere: `to` is qdrant, parquet, npz or another target that a package offers.
 
         Returns the number of pages written.
         """
-        self._table.refresh()
-        return self._table.consistently(lambda: EXPORTERS[to].write(self._table, target, **options))
+        return self._table.snapshot(lambda table: EXPORTERS[to].write(table, target, **options))
 
 
 def _opened(folder: Path) -> PageTable | None:

@@ -57,7 +57,8 @@ class Info(BaseModel):
     pages: int
     vectors: int
     full_vectors: int
-    bytes: int
+    bytes: int = Field(description="The whole folder, as `du -sb` counts it.")
+    cache_bytes: int = Field(description="The part of it that search made for itself.")
     vector_bytes: int
     full_vector_bytes: int
     times_smaller: float
@@ -129,9 +130,8 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
         """What the index holds, and how many times smaller it is."""
         found = library.index.info()
         kept = {k: v for k, v in vars(found).items() if k in Info.model_fields} | {"model": public_model(found.model)}
-        smaller = found.full_vector_bytes / max(found.vector_bytes, 1)
         return Info(
-            name=library.index.path.resolve().name, times_smaller=round(smaller, 2),
+            name=library.index.path.resolve().name, times_smaller=round(found.times_smaller, 2),
             methods=METHODS, **kept,
         )  # fmt: skip
 

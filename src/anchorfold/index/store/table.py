@@ -220,7 +220,7 @@ class PageTable:
     # Reading.
 
     def consistently(self, read: Callable[[], T]) -> T:
-        """Run a function that reads one version; again on a newer one if a writer tidied this one away meanwhile."""
+        """Run a function that reads once; again on a newer version if a writer tidied this one away meanwhile."""
         for _ in range(RETRIES):
             version = self.version
             try:
@@ -229,6 +229,17 @@ class PageTable:
                 if self.refresh() == version:
                     raise
         return read()
+
+    def snapshot(self, read: Callable[[PageTable], T]) -> T:
+        """Run a function that reads more than once, on a table of its own: no other thread moves its version."""
+        for _ in range(RETRIES):
+            table = PageTable.open(self.folder)
+            try:
+                return read(table)
+            except DamagedError:
+                if PageTable.open(self.folder).version == table.version:
+                    raise
+        return read(PageTable.open(self.folder))
 
     def documents(self) -> dict[str, DocumentState]:
         """Every document by its source."""

@@ -1,0 +1,49 @@
+"""An index remembers what its model needs to be loaded again."""
+
+import pytest
+
+import anchorfold
+from anchorfold import Index
+from anchorfold.errors import AnchorFoldError
+from tests.number_reader import write_pdf
+
+
+def test_options_are_stored_and_used_again(tmp_path, checkpoints):
+    model = anchorfold.load(checkpoints["colqwen2.5"], bidirectional=True)
+    index = Index.create(tmp_path / "my.index", model)
+    assert index.settings.load_options == {"bidirectional": True}
+    index.add(write_pdf(tmp_path / "a.pdf", [1]))
+    again = Index.open(tmp_path / "my.index")
+    assert not again.model.is_causal
+    assert again.search("x", top=1)[0].page == 1
+
+
+def test_a_revision_is_stored(tmp_path, models, monkeypatch):
+    model = models["colpali"]
+    monkeypatch.setattr(model, "name", "owner/model")
+    monkeypatch.setattr(model, "load_options", {"revision": "abc"})
+    index = Index.create(tmp_path / "my.index", model)
+    asked = []
+
+    def load(name, options):
+        asked.append((name, options))
+        return model
+
+    monkeypatch.setattr("anchorfold.index.model.load_model", load)
+    assert Index.open(index.path, device="cpu").model is model
+    assert asked == [("owner/model", {"revision": "abc", "device": "cpu"})]
+
+
+def test_an_encoder_object_is_found_again_by_where_it_came_from(tmp_path, checkpoints):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    encoder = sentence_transformers.MultiVectorEncoder(str(checkpoints["colpali"]), device="cpu")
+    index = Index.create(tmp_path / "my.index", anchorfold.load(encoder, device="cpu"))
+    assert index.settings.model == str(checkpoints["colpali"])
+
+
+def test_a_model_that_is_gone_is_one_sentence_with_what_was_stored(tmp_path, models, monkeypatch):
+    model = models["colpali"]
+    monkeypatch.setattr(model, "name", str(tmp_path / "gone"))
+    Index.create(tmp_path / "my.index", model)
+    with pytest.raises(AnchorFoldError, match=r"gone.*--model on the command line"):
+        _ = Index.open(tmp_path / "my.index").model
