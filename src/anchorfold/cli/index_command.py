@@ -53,7 +53,9 @@ def index_command(
     """
     from anchorfold.index import Index
     from anchorfold.index.options import choose_compressor
+    from anchorfold.index.store.folder import require_target
 
+    require_target(to)
     listing = list_documents(paths, exclude=to)
     listing.require_some()
     given = method is not None or ratio is not None or cap is not None

@@ -14,7 +14,7 @@ from typing import Any
 from PIL import Image
 
 from anchorfold.backbones.encoder import require_comparable
-from anchorfold.compressors import COMPRESSORS, FullIndex, wanted_signals
+from anchorfold.compressors import COMPRESSORS, Compressor, FullIndex, wanted_signals
 from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explain.evidence import Evidence, evidence
@@ -154,7 +154,7 @@ class Library:
         if not original:
             raise AnchorFoldError("the original document is not at hand: methods cannot be compared on this page.")
         model = require_comparable(self.index.model)
-        made = [COMPRESSORS[name].with_budget(ratio) for name, ratio in methods]
+        made = [_compressor(name, ratio) for name, ratio in methods]
         signals = wanted_signals(made, model.settings)
         (state,) = model.page_states([image], signals)
         full = model.compress(state, FullIndex())
@@ -167,6 +167,11 @@ class Library:
             kept = round(score_retention(asked.vectors, full, page), 2) if whole else None
             answers.append({"method": name, "ratio": ratio, "kept": kept, **as_json(found, page)})
         return answers
+
+
+def _compressor(name: str, ratio: float) -> Compressor:
+    """A compressor under a ratio, which the full index does without."""
+    return FullIndex() if name == FullIndex.name else COMPRESSORS[name].with_budget(ratio)
 
 
 def as_json(found: Evidence, page: EncodedPage) -> dict[str, Any]:

@@ -20,8 +20,10 @@ NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE}
 _CODE = re.compile(r"os error (\d+)")
 _FULL_WORDS = ("No space left", "StorageFull", "Disk quota")
 # What Lance says of a file that ends too early or does not hold what it should.
-_DAMAGE_WORDS = ("magic", "fill whole buffer", "too small", "decode", "corrupt", "does not appear to be a Lance file",
-                 "checksum", "out of range", "Unexpected EOF", "unexpected end", "Invalid")  # fmt: skip
+_DAMAGE_WORDS = (
+    "magic", "fill whole buffer", "too small", "sufficient data", "decode", "corrupt", "checksum", "out of range",
+    "does not appear to be a Lance file", "Unexpected EOF", "unexpected end", "Invalid",
+)  # fmt: skip
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from anchorfold.errors import AnchorFoldError, NotAnIndexError
+from anchorfold.index.store.faults import is_there
 from anchorfold.index.store.flat import CACHE
 from anchorfold.index.store.lock import HOLDER_FILE, LOCK_FILE
 from anchorfold.index.store.table import NAME, PageTable
@@ -43,6 +44,12 @@ def require_free(folder: Path) -> None:
         raise AnchorFoldError(f"{folder} cannot be read: {(error.strerror or str(error)).lower()}.") from error
     if others:
         raise NotAnIndexError(f"{folder} is not an index and not empty ({others[0]} is in it): choose another folder.")
+
+
+def require_target(folder: Path) -> None:
+    """Refuse a folder that is neither an index nor may become one."""
+    if not is_there(folder):
+        require_free(folder)
 
 
 def make_folder(folder: Path) -> None:
