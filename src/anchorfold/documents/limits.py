@@ -16,6 +16,7 @@ GIGABYTE = 2**30
 SHARE = 4  # one part in so many of the machine's memory
 LEAST = GIGABYTE
 MEMORY_EXIT = 77  # the exit code of a process that needed too much
+HEADROOM = 2 * GIGABYTE  # above the limit, before the system ends the process: about a second of the fastest growth
 INTERVAL = 0.05  # seconds between two looks at the memory
 GRACE = 10  # seconds: the parent, if there is one, ends a page that takes too long before the process itself does
 
@@ -38,7 +39,9 @@ def limit_memory(memory: int) -> None:
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash would write all of the memory to the disk
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = 2 * memory if hard == resource.RLIM_INFINITY else min(2 * memory, hard)
+    most = memory + max(memory, HEADROOM)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
     threading.Thread(target=_watch, args=(memory,), daemon=True).start()
