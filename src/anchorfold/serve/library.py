@@ -95,7 +95,7 @@ class Library:
             self._version = flat.version
 
     def search(self, query: str, top: int, document: str | None) -> list[tuple[str, PageReference, float]]:
-        """The best pages as (id, page, score); `document` is a public name or a pattern of them, which a blank is not."""
+        """The best pages as (id, page, score); `document` is a public name or a pattern; a blank one finds nothing."""
         self._refresh()
         sources: Sequence[str] | None = None
         if document is not None:
