@@ -85,13 +85,13 @@ def find_documents(paths: Iterable[str | Path], skip: Skip, exclude: Path | None
                 continue
             seen[real] = name
             try:
-                found = os.stat(path)
+                status = os.stat(path)
                 if not os.access(path, os.R_OK):
                     raise PermissionError(13, "permission denied")
             except OSError as error:
                 skip(name, reason(error))
                 continue
-            yield Document(name, Path(os.path.abspath(path)), found.st_size, found.st_mtime_ns)
+            yield Document(name, Path(os.path.abspath(path)), status.st_size, status.st_mtime_ns)
 
 
 def _walk(path: str, skip: Skip, above: set[str], hidden: str | None) -> Iterator[str]:
