@@ -58,15 +58,11 @@ def explain_command(
         draw(explanation).save(to)
     except (OSError, ValueError) as error:
         raise AnchorFoldError(f"{to} cannot be written: {error}.") from error
-    rows = [
-        (w, f"{s:.3f}") for w, s in zip(explanation.evidence.words, explanation.evidence.scores.tolist(), strict=True)
-    ]
+    evidence = explanation.evidence
+    rows = [(word, f"{score:.3f}") for word, score in zip(evidence.words, evidence.scores.tolist(), strict=True)]
     table([("word", "left"), ("score", "right")], rows)
     retention = "" if explanation.retention is None else f", {explanation.retention:.1f} % of the full index's score"
-    out.print(
-        f"{explanation.document} page {explanation.page}: score {explanation.evidence.score:.3f}{retention}",
-        markup=False,
-    )
+    out.print(f"{explanation.document} page {explanation.page}: score {evidence.score:.3f}{retention}", markup=False)
     out.print(f"wrote {to}", markup=False)
 
 

@@ -74,14 +74,11 @@ def light(image: Image.Image, values: torch.Tensor, grid: PatchGrid, most: float
 
 def draw(explanation: Explanation) -> Image.Image:
     """One picture: the whole query large, each word small, all on one scale."""
-    most = float(explanation.evidence.whole.max()) if explanation.evidence.maps.numel() else 1.0
-    main = light(explanation.image, explanation.evidence.whole, explanation.grid, most, PANEL)
-    shown = sorted(range(len(explanation.evidence.words)), key=lambda w: -float(explanation.evidence.scores[w]))[
-        :MOST_WORDS
-    ]
-    small = [
-        light(explanation.image, explanation.evidence.maps[w], explanation.grid, most, SMALL) for w in sorted(shown)
-    ]
+    answer, image, grid = explanation.evidence, explanation.image, explanation.grid
+    most = float(answer.whole.max()) if answer.maps.numel() else 1.0
+    main = light(image, answer.whole, grid, most, PANEL)
+    shown = sorted(range(len(answer.words)), key=lambda w: -float(answer.scores[w]))[:MOST_WORDS]
+    small = [light(image, answer.maps[w], grid, most, SMALL) for w in sorted(shown)]
     columns = 2 if len(small) > 1 else len(small)
     rows = -(-len(small) // columns) if small else 0
     cell = (max(s.width for s in small) + MARGIN, max(s.height for s in small) + 40) if small else (0, 0)
@@ -91,10 +88,9 @@ def draw(explanation: Explanation) -> Image.Image:
     pen = ImageDraw.Draw(picture)
     title, plain = ImageFont.load_default(20), ImageFont.load_default(14)
     pen.text((MARGIN, 12), shorten(explanation.query, 80), fill="black", font=title)
-    retention = (
-        "" if explanation.retention is None else f"   keeps {explanation.retention:.1f} % of the full index's score"
-    )
-    line = f"{explanation.document}, page {explanation.page}   score {explanation.evidence.score:.3f}{retention}"
+    line = f"{explanation.document}, page {explanation.page}   score {answer.score:.3f}"
+    if explanation.retention is not None:
+        line += f"   keeps {explanation.retention:.1f} % of the full index's score"
     pen.text((MARGIN, 42), shorten(line, 110), fill=(80, 80, 80), font=plain)
     picture.paste(main, (MARGIN, head))
     for i, (number, one) in enumerate(zip(sorted(shown), small, strict=True)):
@@ -102,7 +98,7 @@ def draw(explanation: Explanation) -> Image.Image:
         y = head + (i // columns) * cell[1]
         picture.paste(one, (x, y + 22))
         pen.rectangle((x, y + 22, x + one.width - 1, y + 21 + one.height), outline=(200, 200, 200))
-        label = f"{explanation.evidence.words[number]}  {float(explanation.evidence.scores[number]):.3f}"
+        label = f"{answer.words[number]}  {float(answer.scores[number]):.3f}"
         pen.text((x, y), shorten(label, 28), fill="black", font=plain)
     pen.rectangle((MARGIN, head, MARGIN + main.width - 1, head + main.height - 1), outline=(200, 200, 200))
     legend(picture, MARGIN, size[1] - 28, most)
