@@ -97,10 +97,14 @@ def find_documents(paths: Iterable[str | Path], skip: Skip, exclude: Path | None
 def _walk(path: str, skip: Skip, above: set[str], hidden: str | None) -> Iterator[str]:
     real = os.path.realpath(path)
     if not os.path.isdir(path):
-        if os.path.exists(path):
-            yield path
-        else:
+        try:
+            os.stat(path)
+        except FileNotFoundError:
             skip(printable(path), "a broken link" if os.path.islink(path) else "no such file or folder")
+        except OSError as error:  # its folder may be closed to us
+            skip(printable(path), reason(error))
+        else:
+            yield path
         return
     if real in above:
         skip(printable(path), "a link back to a folder that holds it")
