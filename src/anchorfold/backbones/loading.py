@@ -41,6 +41,10 @@ def load(
         allow_pickle: open weights in pickle files (`pytorch_model.bin`) too, which may run code.
         settings: layers to listen to, or a file of `anchorfold calibrate`; if None, the model's own calibration, which
             lies beside a folder's weights or adapters and for other models in the user's cache.
+
+    >>> model = load("nano")
+    >>> [len(page) for page in model.encode_pages(images, anchorfold.AnchorFold(cap=20))]
+    [20, 20, 20]
     """
     device = choose_device(device)
     dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorfold.cli.app import app, err, out, quiet_libraries
-from anchorfold.cli.look import table
 from anchorfold.cli.options import Bidirectional, Device, TrustRemoteCode, numbers
+from anchorfold.cli.printing import table
 from anchorfold.errors import AnchorFoldError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from anchorfold.evaluation.calibration import Calibration
+    from anchorfold.evaluation.pairs import Pair
     from anchorfold.evaluation.suitability import Kept
 
 
@@ -56,21 +59,22 @@ def calibrate_command(
     require_writable(target)
     with err.status("reading pairs") as status:
 
-        def counted_pairs():  # type: ignore[no-untyped-def]
+        def counted_pairs() -> Iterator[Pair]:
             for number, pair in enumerate(find_pairs(pairs, retriever.page_pixels, count, seed), 1):
                 status.update(f"pair {number} of at most {count}")
                 yield pair
 
         calibration = calibrate(retriever, counted_pairs())
         show(calibration)
+        # Learned tokens that the model appends to pages are part of it, and not found by calibrating.
+        settings = replace(calibration.settings, universal=retriever.settings.universal)
         if compare:
             from anchorfold.evaluation.suitability import compare_on_pairs
 
-            retriever.settings = calibration.settings
+            retriever.settings = settings
             show_comparison(compare_on_pairs(retriever, counted_pairs(), numbers(ratios, float)))
     verdict(calibration)
-    # Learned tokens that the model appends to pages are part of it, and not found by calibrating.
-    write_settings(target, replace(calibration.settings, universal=retriever.settings.universal))
+    write_settings(target, settings)
     found_by = f"load({model!r}, settings={str(to)!r}) reads it" if to else f"load({model!r}) finds it there"
     out.print(f"wrote {target}: {found_by}", markup=False)
     if figure is not None:

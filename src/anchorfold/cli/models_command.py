@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from anchorfold.cli.app import app, out
-from anchorfold.cli.look import table
+from anchorfold.cli.printing import table
 
 HEADS = [
     ("model", "left"), ("family", "left"), ("dim", "right"), ("visual tokens", "right"), ("window, K", "right"),
