@@ -27,11 +27,11 @@ import lancedb
 import numpy as np
 import pyarrow as pa
 import torch
+from anchorfold.index.store.flat import FlatIndex
+from anchorfold.index.store.schema import IndexSettings, PageRow
 
 from anchorfold.index import Index
 from anchorfold.index.scan import Scanner
-from anchorfold.index.store.flat import FlatIndex
-from anchorfold.index.store.schema import IndexSettings, PageRow
 from anchorfold.index.store.table import PageTable
 from anchorfold.page import EncodedPage, PatchGrid
 

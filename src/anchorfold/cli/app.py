@@ -71,6 +71,8 @@ def main() -> None:
         ablate_command,
         bench_command,
         calibrate_command,
+        check_command,
+        convert_command,
         demo_command,
         eval_command,
         explain_command,

@@ -112,7 +112,7 @@ def tell_size(index: Index, place: Path) -> None:
     """How much smaller, and what to try next."""
     info = index.info()
     out.print(
-        f"{info.full_vectors:,} vectors became {info.vectors:,}: {size(info.full_vector_bytes)} of vectors became "
-        f"{size(info.vector_bytes)}, {info.times_smaller:.1f} times smaller than the full index."
+        f"{info.full_vectors:,} vectors became {info.vectors:,}: {size(info.full_vector_bytes)} became "
+        f"{size(info.bytes - info.thumbnail_bytes)} on disk without pictures, {info.times_smaller:.1f} times smaller."
     )
     out.print(f'Next: anchorfold search {place} "your question"', markup=False)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from anchorfold.backbones.encoder import PageEncoder, QueryEncoder
 from anchorfold.backbones.query_encoders import load_query_encoder
 from anchorfold.errors import AnchorFoldError, MismatchError
-from anchorfold.index.store.schema import IndexSettings
+from anchorfold.index.store.settings import IndexSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anchorfold.backbones.encoder import PageEncoder, QueryEncoder
 
 
 def load_model(name: str, options: dict[str, Any]) -> PageEncoder:
