@@ -7,10 +7,9 @@ moment.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -19,8 +18,8 @@ from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.errors import AnchorFoldError, LockedError
 from anchorfold.index.live import LivePages
 from anchorfold.index.model import IndexModel
-from anchorfold.index.scan import Scanner
-from anchorfold.index.selection import as_names, selector
+from anchorfold.index.searching import Hit, PageSearch
+from anchorfold.index.selection import as_names, matching
 from anchorfold.index.store.lock import writer_lock
 from anchorfold.index.store.pages import StoredPage
 from anchorfold.index.store.settings import IndexSettings
@@ -44,16 +43,6 @@ class NoSuchPageError(AnchorFoldError):
     """The index holds no such page."""
 
 
-@dataclass(frozen=True)
-class Hit:
-    """A page that answers a query. `document` is its path as given when it was indexed, `page` counts from 1."""
-
-    document: str
-    page: int
-    score: float
-    source: str
-
-
 class Index:
     """A folder with a table of pages. Make one with `Index.create`, come back to it with `Index.open`.
 
@@ -69,8 +58,7 @@ class Index:
 
     def __init__(self, table: PageTable, model: IndexModel) -> None:
         self._table, self._model = table, model
-        self._live: LivePages | None = None
-        self._opening = threading.Lock()
+        self._search = PageSearch(table)
 
     @classmethod
     def create(
@@ -244,12 +232,10 @@ class Index:
         return sorted(self._matching(names).values())
 
     def _matching(self, names: str | Path | Sequence[str | Path]) -> dict[str, str]:
-        from anchorfold.documents.files import matches
-
         documents = {version.source: version.name for version in self._table.state.documents.values()}
         chosen: dict[str, str] = {}
         for name in as_names(names):
-            matched = {s: d for s, d in documents.items() if matches(name, d, s)}
+            matched = matching(name, documents)
             if not matched:
                 raise AnchorFoldError(f"{self.path} holds no document {name!r}: nothing was removed.")
             chosen |= matched
@@ -300,42 +286,19 @@ class Index:
         exact: bool | None = None,
     ) -> list[list[Hit]]:
         """As `search`, for queries that are encoded already, `(tokens, d)` each."""
-        return self._table.snapshot(lambda _: self._search(queries, top, documents, exact))
-
-    def _search(
-        self, queries: Sequence[Any], top: int, documents: str | Sequence[str] | None, exact: bool | None
-    ) -> list[list[Hit]]:
-        live = self.live()
-        allowed = None
-        if documents is not None:
-            allowed = live.of_documents(selector(documents, live.documents.values()))
-            if not allowed.any():
-                names = ", ".join(as_names(documents))
-                raise AnchorFoldError(f"{self.path} holds no document that matches {names}.")
-        answers = []
-        for ranking in Scanner(live).top(queries, top, allowed, exact):
-            pages = [(*live.page(number), score) for number, score in ranking]
-            answers.append([Hit(version.name, page, score, version.source) for version, page, score in pages])
-        return answers
+        return self._search.hits(queries, top, documents, exact)
 
     def live(self) -> LivePages:
         """All live pages of the newest version."""
-        with self._opening:
-            if self._live is None or self._live.version != self._table.refresh():
-                self._live = self._table.snapshot(LivePages)
-            return self._live
+        return self._search.live()
 
     def page(self, document: str, page: int) -> tuple[EncodedPage, dict[str, Any]]:
         """One page as it is stored, and what else is known of it (source, document, thumbnail, ...)."""
-        from anchorfold.documents.files import matches
-
         self._table.refresh()
-        for version in self._table.state.documents.values():
-            if version.live and matches(document, version.name, version.source):
-                try:
-                    return self.page_at(version.source, page)
-                except NoSuchPageError:
-                    continue
+        live = {version.source: version.name for version in self._table.state.documents.values() if version.live}
+        for source in matching(document, live):
+            with suppress(NoSuchPageError):
+                return self.page_at(source, page)
         raise NoSuchPageError(f"{self.path} holds no page {page} of {document!r}.")
 
     def page_at(self, source: str, page: int) -> tuple[EncodedPage, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from anchorfold.index.store.catalogue import Document
@@ -11,6 +11,13 @@ from anchorfold.index.store.catalogue import Document
 def as_names(names: str | Path | Sequence[str | Path]) -> list[str]:
     """One name or several as a list of texts."""
     return [str(names)] if isinstance(names, (str, Path)) else [str(name) for name in names]
+
+
+def matching(name: str, documents: Mapping[str, str]) -> dict[str, str]:
+    """Those of some documents, source to name, that a name means."""
+    from anchorfold.documents.files import matches
+
+    return {source: document for source, document in documents.items() if matches(name, document, source)}
 
 
 def selector(names: str | Sequence[str], documents: Iterable[Document]) -> Callable[[Document], bool]:
