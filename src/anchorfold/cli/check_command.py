@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from anchorfold.cli.app import app, err, out
+from anchorfold.cli.app import app, err
 
 NAMED = 10  # documents that are listed
 
@@ -39,7 +39,7 @@ def check_command(
     if not damages:
         err.print(f"{index} is whole: every checksum, count and reference is right.", markup=False)
     elif repair:
-        out.print(f"what was broken is dropped: run `anchorfold index` with the same documents and --to {index}.", markup=False)  # fmt: skip  # noqa: E501
+        err.print(f"what was broken is dropped: run `anchorfold index` with the same documents and --to {index}.", markup=False)  # fmt: skip  # noqa: E501
     else:
         err.print(f"`anchorfold check {index} --repair` drops what is broken, so that the next `anchorfold index` makes it again.", markup=False)  # fmt: skip  # noqa: E501
         raise typer.Exit(1)

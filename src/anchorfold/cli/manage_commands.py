@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from anchorfold.cli.app import app, err, out
-from anchorfold.cli.look import as_json_info, on_disk, size, table, times_smaller
+from anchorfold.cli.printing import as_json_info, on_disk, size, table, times_smaller
 from anchorfold.errors import AnchorFoldError
 
 

@@ -16,7 +16,12 @@ from anchorfold.index.store.table import PageTable
 
 @dataclass(frozen=True)
 class Hit:
-    """A page that answers a query. `document` is its path as given when it was indexed, `page` counts from 1."""
+    """A page that answers a query. `document` is its path as given when it was indexed, `page` counts from 1.
+
+    >>> hit = index.search("net revenue by region")[0]
+    >>> hit.document, hit.page
+    ('reports/annual.pdf', 2)
+    """
 
     document: str
     page: int

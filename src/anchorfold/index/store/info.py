@@ -19,6 +19,10 @@ class IndexInfo:
     `provenance_bytes` say which patches they come from, `thumbnail_bytes` are pictures, and what is left is the log,
     counts and checksums, and rows that wait to be merged away. `full_vector_bytes` are those of the full index of the
     same pages as float16.
+
+    >>> info = index.info()
+    >>> info.pages, info.model, round(info.vectors_times_smaller)
+    (2, 'nano', 10)
     """
 
     documents: int

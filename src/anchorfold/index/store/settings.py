@@ -19,6 +19,9 @@ class IndexSettings:
     vectors' dimension, `method` and `options` the compressor, `layers` the backbone's layer settings at that time;
     `bits` a stored number takes, `seed` that of the rotation below 16; whether thumbnails and provenance are kept.
     Indexes of version 0.1 have `window`, `steps` and `bidirectional` instead of `layers` and `load_options`.
+
+    >>> index.settings.method, index.settings.options
+    ('anchorfold', {'ratio': 0.1})
     """
 
     model: str
