@@ -26,7 +26,7 @@ def search_command(
     top: Annotated[int, typer.Option("--top", "-k", min=1, help="Pages to show.")] = 10,
     document: Annotated[list[str] | None, typer.Option("--document", "-d", help="Only these: names, folders or patterns such as '*.pdf'.")] = None,  # noqa: E501
     exact: Annotated[bool, typer.Option("--exact", help="Score every page, however many.")] = False,
-    candidates: Annotated[int | None, typer.Option(min=1, help="Pages that a large index scores. Default: 1,000.")] = None,
+    candidates: Annotated[int | None, typer.Option(min=1, help="Pages that a large index scores. Default: 1,000.")] = None,  # noqa: E501
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per query and line.")] = False,
     model: ModelPlace = None,
     device: Device = None,

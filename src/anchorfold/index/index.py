@@ -275,7 +275,7 @@ class Index:
             documents: only pages of these: names, paths, folders or patterns such as `*.pdf`.
             exact: True scores every page; else large indexes choose candidates first (`docs/scale.md`). The score of
                 a page is the same either way.
-            candidates: how many pages to score then, 1,000 if None: `anchorfold bench agreement` finds the right number.
+            candidates: how many pages to score then, 1,000 if None: `anchorfold bench agreement` tells what is enough.
         """
         texts = [query] if isinstance(query, str) else list(query)
         if top < 1:
