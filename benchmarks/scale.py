@@ -5,8 +5,8 @@
     python -m benchmarks.scale --plot figures.jsonl docs/scale.png
 
 Pages look like nano's: 40 to 80 words that follow each other in real text (descriptions and changelogs of the system's
-packages, manual pages), each the word's own vector with noise, so that a word agrees with what is seen of it as on a real
-page (--cosine). Queries are three to eight words of a page, in nano's own weights. Each size runs in this process;
+packages, manual pages), each the word's own vector with noise, so that a word agrees with what is seen of it as on a
+real page (--cosine). Queries are three to eight words of a page, in nano's own weights. Each size runs in this process;
 memory is what it holds at its peak for opening and searching, without building.
 """
 
@@ -122,7 +122,7 @@ def measure_search(folder: str, bits: int) -> dict[str, float]:
     fast, fast_times = timed(lambda q: scanner.top([q], TOP)[0], queries)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     exact, exact_times = timed(lambda q: scanner.top([q], TOP, exact=True)[0], queries[:50])
-    whole, whole_times = timed(lambda q: scanner._scanned([q], TOP, live.allowed, scanner.way(None))[0], queries[:50])
+    _, whole_times = timed(lambda q: scanner._scanned([q], TOP, live.allowed, scanner.way(None))[0], queries[:50])
     pairs = list(zip(fast, exact, strict=False))
     overlap = np.mean([len({p for p, _ in a} & {p for p, _ in b}) / len(b) for a, b in pairs])
     first = np.mean([a[0][0] == b[0][0] for a, b in pairs])
