@@ -53,8 +53,9 @@ def corpus_table(path: Path, folder: Path) -> None:
     labels = [f"{m.label}/{bits}" for m in methods if m.label != "none@1" for bits in WIDTHS]
     measured = measure(coded, corpus.queries, queries, labels)
     full = measured["none@1"]
-    print(f"\r{corpus.name}: {len(collected.pages)} pages, {len(queries)} queries, full index as float16: NDCG@5 "
-          f"{np.mean(list(full.ndcg.values())):.1f}, {full.bytes / len(collected.pages):,.0f} bytes a page")  # fmt: skip
+    size, mean = full.bytes / len(collected.pages), np.mean(list(full.ndcg.values()))
+    print(f"\r{corpus.name}: {len(collected.pages)} pages, {len(queries)} queries")
+    print(f"full index as float16: NDCG@5 {mean:.1f}, {size:,.0f} bytes a page")
     print("| method | bits | NDCG@5 | kept of the same fold, % | score, % of the full | bytes a page | times smaller |")
     print("|---|---|---|---|---|---|---|")
     for label in labels:
