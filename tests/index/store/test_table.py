@@ -301,3 +301,15 @@ def test_reads_go_on_while_a_writer_merges(table, monkeypatch):
     for thread in threads:
         thread.join()
     assert problems == []
+
+
+def test_segments_that_were_written_without_a_kind_of_blob_stay_readable(table, monkeypatch):
+    table.append([row(1, thumbnail=b"picture")])
+    for module in ("segment", "merging", "checking"):
+        monkeypatch.setattr(f"anchorfold.index.store.{module}.BLOBS", ("provenance", "thumbnail", "problem", "text"))
+    assert table.page("/a/b.pdf", 1).segment.blob("text", 0) == b""
+    for p in range(2, 12):
+        table.append([row(p)])
+    assert len(segment_files(table)) < 8
+    assert table.page("/a/b.pdf", 1).thumbnail == b"picture"
+    assert table.page("/a/b.pdf", 1).segment.blob("text", 0) == b""

@@ -86,7 +86,7 @@ def _problems(segment: Segment, state: State, pages: set[tuple[int, int]]) -> It
     if len(segment.codes) != segment.starts[-1]:
         yield f"it has {len(segment.codes)} vectors, its pages have {segment.starts[-1]}"
     for name in BLOBS:
-        if segment.blob_starts(name)[-1] != len(segment.column(name)):
+        if segment.blob_starts(name)[-1] != len(segment.blobs(name)):
             yield f"the lengths of its blobs do not add up: {name}"
     for key in zip(segment.document.tolist(), segment.page.tolist(), strict=True):
         if key[0] in state.documents:
