@@ -243,7 +243,9 @@ def next_state(state: State, record: Mapping[str, Any]) -> State:
 
 
 def _plain(content: Patch | State) -> dict[str, Any]:
-    dictionaries = {"documents": content.documents, "segments": content.segments, "extras": content.extras}
+    dictionaries: dict[str, Mapping[Any, Any]] = {
+        "documents": content.documents, "segments": content.segments, "extras": content.extras,
+    }  # fmt: skip
     return {
         name: {key: None if value is None else asdict(value) for key, value in values.items()}
         for name, values in dictionaries.items()
