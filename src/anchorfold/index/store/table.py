@@ -84,7 +84,8 @@ class PageTable(Snapshot):
         if not rows:
             return
         state = self._state
-        numbers = {(version.source, version.digest): number for number, version in state.documents.items()}
+        wanted = {row.source for row in rows}
+        numbers = {(v.source, v.digest): n for n, v in state.documents.items() if v.source in wanted}
         new: dict[int, Document] = {}
         for row in rows:
             key = (row.source, row.digest)
