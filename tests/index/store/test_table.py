@@ -332,6 +332,7 @@ def test_a_reader_of_the_same_object_does_not_take_a_commit_back(table, monkeypa
     reader = threading.Thread(target=table.refresh)  # sees version 3, and tells so late
     reader.start()
     waiting.wait(5)
+    table.refresh()
     table.append([row(3)])
     done.set()
     reader.join()
