@@ -71,6 +71,7 @@ def main() -> None:
         ablate_command,
         bench_command,
         calibrate_command,
+        compress_command,
         demo_command,
         eval_command,
         explain_command,

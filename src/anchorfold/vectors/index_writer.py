@@ -1,0 +1,66 @@
+"""Compressed pages into an index: the one file of this room that knows how pages are stored."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from anchorfold.index import Index
+from anchorfold.index.store.lock import writer_lock
+from anchorfold.index.store.schema import PageRow
+from anchorfold.index.store.table import PageTable
+from anchorfold.page import EncodedPage
+
+
+class IndexWriter:
+    """Appends pages of one source to an index. The caller holds the writer's lock: see `open_writer`.
+
+    Args:
+        index: where to.
+        identity: of the source; pages of others in the same index are left alone.
+    """
+
+    def __init__(self, index: Index, identity: str) -> None:
+        self._table = PageTable.open(index.path)
+        self._prefix = f"vectors:{identity}#"
+
+    def stored_pages(self) -> set[tuple[str, int]]:
+        """Document and page of all that the index has from this source."""
+        return {
+            (source.removeprefix(self._prefix), page)
+            for batch in self._table.scan(["source", "page"])
+            for source, page in zip(batch["source"].to_pylist(), batch["page"].to_pylist(), strict=True)
+            if source.startswith(self._prefix)
+        }
+
+    def row(self, document: str, page: int, vectors: np.ndarray, encoded: EncodedPage) -> PageRow:
+        """A page as it is stored. Nobody tells how many pages a document has: at least this one's number."""
+        digest = hashlib.blake2b(np.ascontiguousarray(vectors).tobytes(), digest_size=16).hexdigest()
+        return PageRow(
+            source=self._prefix + document, document=document, page=page, pages=max(page, 1), digest=digest, size=0,
+            modified=0, live=True, encoded=encoded,
+        )  # fmt: skip
+
+    def append(self, rows: Sequence[PageRow]) -> None:
+        """Store pages in one commit."""
+        self._table.append(rows)
+
+    def finish(self) -> None:
+        """Tidy up at the end of a run."""
+        self._table.finish()
+
+
+@contextmanager
+def open_writer(
+    index: Index,
+    identity: str,
+    wait: float = -1,
+    waiting: Callable[[str], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Iterator[IndexWriter]:
+    """A writer that nobody else writes beside; the arguments are those of `Index.add`."""
+    with writer_lock(index.path, wait, waiting, stop):
+        yield IndexWriter(index, identity)
