@@ -134,9 +134,9 @@ class TestHiddenStates:
             compress(HIDDEN, AnchorFold(0.2), centrality=torch.ones(3))
         with pytest.raises(ValueError, match="heads, tokens, tokens"):
             compress(HIDDEN, AnchorFold(0.2), attention=[torch.rand(30, 30)])
+        only_visual = [visual_graph(layer, VISUAL) for layer in ATTENTION]
         with pytest.raises(ValueError, match="whole sequence"):
-            pruner = DocPruner(threshold=0.0)
-            compress(HIDDEN, pruner, attention=[visual_graph(layer, VISUAL) for layer in ATTENTION])
+            compress(HIDDEN, DocPruner(threshold=0.0), attention=only_visual)
 
     def test_a_grid_goes_along(self):
         grid = anchorfold.PatchGrid.single(5, 6)

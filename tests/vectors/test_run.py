@@ -11,6 +11,7 @@ import weakref
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -19,7 +20,7 @@ from anchorfold import Index, SemanticClustering, compress_vectors
 from anchorfold.compressors import FullIndex, Pooling1D
 from anchorfold.errors import AnchorFoldError, LockedError, MismatchError
 from anchorfold.index.store.lock import writer_lock
-from anchorfold.vectors import Fields, VectorPage, VectorSource, compress_source, open_source, run
+from anchorfold.vectors import Fields, VectorPage, VectorSource, compress_source, open_source
 from anchorfold.vectors.target import choose_target
 
 DIM = 16
@@ -127,8 +128,6 @@ class TestBadPages:
 
     def test_two_pages_of_one_name_are_refused_also_by_the_second_run(self, tmp_path):
         table = {"document": ["a", "b", "a"], "vectors": [vectors_of(n).tolist() for n in range(3)]}
-        import pyarrow as pa
-
         pq.write_table(pa.table(table), tmp_path / "x.parquet", row_group_size=1)
         for _ in range(2):
             with pytest.raises(AnchorFoldError, match="two pages that are called 'a' page 1"):
@@ -259,5 +258,3 @@ def test_a_killed_run_is_finished_by_the_same_command(tmp_path):
     killed, undisturbed = stored(index), stored(tmp_path / "undisturbed")
     assert len(killed) == 60
     assert all(torch.equal(killed[name], undisturbed[name]) for name in undisturbed)
-
-

@@ -15,7 +15,9 @@ from anchorfold.vectors.source import split_name
 
 DIM = 8
 PAGES = {
-    (document, page): np.random.default_rng(100 * page + len(document)).normal(size=(3 + 2 * page, DIM)).astype("float32")
+    (document, page): np.random.default_rng(100 * page + len(document))
+    .normal(size=(3 + 2 * page, DIM))
+    .astype("float32")
     for document in ("a.pdf", "b/c.pdf")
     for page in (1, 2, 3)
 }

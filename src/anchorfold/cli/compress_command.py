@@ -28,7 +28,7 @@ def compress_command(
     cap: Annotated[int | None, typer.Option(help="Or at most that many vectors a page.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Store vectors as float16 (default), float32 or int8.")] = None,
     model: Annotated[str | None, typer.Option(help="The model that made the vectors: an index can then be searched by text.")] = None,  # noqa: E501
-    kind: Annotated[str | None, typer.Option("--from", help="What the source is, if its address does not tell.")] = None,
+    kind: Annotated[str | None, typer.Option("--from", help="What the source is, if that is not plain.")] = None,
     collection: Annotated[str | None, typer.Option(help="Of a database: the source's collection or table.")] = None,
     vectors: Annotated[str | None, typer.Option(help="The field that holds a page's vectors.")] = None,
     document: Annotated[str | None, typer.Option(help="The field that holds its document's name.")] = None,

@@ -9,7 +9,7 @@
     encoder.save_pretrained("small-model")  # whoever loads it gets small documents
     MultiVectorEncoder("small-model", trust_remote_code=True)  # it names a class of this package
 
-It also works per call (`encoder.encode_document(..., token_pooling=...)`) and on embeddings that one has (`.pool(...)`).
+It also works per call (`encode_document(..., token_pooling=...)`) and on embeddings that one has (`.pool(...)`).
 Compressors that listen to attention do not fit here, where only vectors arrive: `anchorfold.attach` is for those.
 """
 

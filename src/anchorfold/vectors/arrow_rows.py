@@ -35,7 +35,9 @@ def choose_columns(schema: pa.Schema, fields: Fields, where: str) -> Columns:
         raise AnchorFoldError(f"{where}: {problem}; name one with --vectors, of {', '.join(schema.names)}.")
     vectors = choose_field(fields.vectors, lists, schema.names, where) or lists[0]
     if vectors not in lists:
-        raise AnchorFoldError(f"{where}: the column {vectors} holds {schema.field(vectors).type}, not lists of vectors.")
+        raise AnchorFoldError(
+            f"{where}: the column {vectors} holds {schema.field(vectors).type}, not lists of vectors."
+        )
     document = choose_field(fields.document, DOCUMENT_FIELDS, schema.names, where)
     return Columns(vectors, document, choose_field(fields.page, PAGE_FIELDS, schema.names, where))
 
@@ -54,7 +56,7 @@ def row_names(batch: pa.RecordBatch, columns: Columns, first: int, document: str
         yield name, number
 
 
-def row_page(batch: pa.RecordBatch, row: int, columns: Columns, document: str, page: int) -> VectorPage:
+def row_page(batch: pa.RecordBatch | pa.Table, row: int, columns: Columns, document: str, page: int) -> VectorPage:
     """One row's vectors."""
     value = batch[columns.vectors][row]
     if not value.is_valid:
@@ -62,7 +64,8 @@ def row_page(batch: pa.RecordBatch, row: int, columns: Columns, document: str, p
     lists = value.values
     lengths = pc.unique(pc.list_value_length(lists)).to_pylist()
     if len(lengths) != 1 or lengths[0] is None:
-        return VectorPage(document, page, None, "its vectors have different dimensions" if lengths else "it has no vectors")
+        problem = "its vectors have different dimensions" if lengths else "it has no vectors"
+        return VectorPage(document, page, None, problem)
     flat = lists.flatten().to_numpy(zero_copy_only=False)
     return VectorPage(document, page, np.asarray(flat).reshape(len(lists), lengths[0]))
 

@@ -40,8 +40,8 @@ class LanceSource(VectorSource):
             return path.parent, path.stem
         if is_index(path):
             raise AnchorFoldError(
-                f"{self.address} is an index of anchorfold: export it (`anchorfold export {self.address} --to parquet`) and "
-                "compress that, or index its documents with another --ratio."
+                f"{self.address} is an index of anchorfold: export it (`anchorfold export {self.address} --to npz`) "
+                "and compress that, or index its documents with another --ratio."
             )
         tables = sorted(child.stem for child in path.glob("*.lance"))
         name = self.fields.collection or (tables[0] if len(tables) == 1 else None)
@@ -69,9 +69,10 @@ class LanceSource(VectorSource):
         for start in range(0, len(chosen), BATCH):
             names = dict(chosen[start : start + BATCH])
             query = self._table.take_row_ids(list(names)).select([columns.vectors]).with_row_id()
-            batches = {row: (batch, i) for batch in query.to_batches() for i, row in enumerate(batch["_rowid"].to_pylist())}
+            table = query.to_arrow()
+            places = {row: i for i, row in enumerate(table["_rowid"].to_pylist())}
             for row, page in names.items():
-                yield row_page(*batches[row], columns, *page)
+                yield row_page(table, places[row], columns, *page)
 
     def _names(self, columns: Columns) -> list[tuple[int, tuple[str, int]]]:
         """Every row's id, document and page, in the order of the ids: a scan promises none."""

@@ -12,13 +12,22 @@ from typing import IO
 import numpy as np
 
 from anchorfold.errors import AnchorFoldError
-from anchorfold.vectors.source import DOCUMENT_FIELDS, PAGE_FIELDS, VectorPage, VectorSource, Wanted, choose_field, page_number, split_name  # fmt: skip  # noqa: E501
+from anchorfold.vectors.source import (
+    DOCUMENT_FIELDS,
+    PAGE_FIELDS,
+    VectorPage,
+    VectorSource,
+    Wanted,
+    choose_field,
+    page_number,
+    split_name,
+)
 
 OFFSETS = "offsets"
 
 
 class NpzSource(VectorSource):
-    """Layouts: `{name: (N, d), ...}`; or `vectors (V, d)`, `offsets (P + 1,)` and perhaps `document (P,)`, `page (P,)`."""
+    """Layouts: `{name: (N, d), ...}`; or `vectors (V, d)`, `offsets (P + 1,)`, perhaps `document` and `page (P,)`."""
 
     what = "a NumPy archive"
 

@@ -26,7 +26,7 @@ class ParquetSource(VectorSource):
     def claims(cls, address: str) -> bool:
         """A file with that ending, or a folder with one in it."""
         path = Path(address)
-        return path.is_file() and path.suffix.lower() == ".parquet" or next(path.glob("*.parquet"), None) is not None
+        return (path.is_file() and path.suffix.lower() == ".parquet") or next(path.glob("*.parquet"), None) is not None
 
     @property
     def identity(self) -> str:

@@ -13,7 +13,15 @@ import numpy as np
 
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index.export.to_qdrant import connect
-from anchorfold.vectors.source import DOCUMENT_FIELDS, PAGE_FIELDS, VectorPage, VectorSource, Wanted, choose_field, page_number  # fmt: skip  # noqa: E501
+from anchorfold.vectors.source import (
+    DOCUMENT_FIELDS,
+    PAGE_FIELDS,
+    VectorPage,
+    VectorSource,
+    Wanted,
+    choose_field,
+    page_number,
+)
 
 NAMES, BATCH = 256, 16  # points a request, without and with their vectors
 
@@ -27,7 +35,9 @@ class QdrantSource(VectorSource):
     def claims(cls, address: str) -> bool:
         """An address of the web, or a folder with the client's files."""
         folder = Path(address)
-        return address.startswith(("http://", "https://")) or (folder / "meta.json").is_file() and (folder / "collection").is_dir()  # fmt: skip  # noqa: E501
+        return address.startswith(("http://", "https://")) or (
+            (folder / "meta.json").is_file() and (folder / "collection").is_dir()
+        )
 
     @property
     def identity(self) -> str:

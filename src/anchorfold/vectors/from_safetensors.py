@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,11 @@ class SafetensorsSource(VectorSource):
         if OFFSETS in self._names:
             vectors = choose_field(self.fields.vectors, ("vectors",), self._names, self.address)
             if vectors is None:
-                raise AnchorFoldError(f"{self.address} has offsets and no tensor called vectors: name it with --vectors.")
+                raise AnchorFoldError(f"{self.address} has offsets but no vectors: name their tensor with --vectors.")
             rows = self._file.get_slice(vectors)
             offsets = self._file.get_tensor(OFFSETS).tolist()
             document = Path(self.address).stem
-            for page, (start, stop) in enumerate(zip(offsets[:-1], offsets[1:], strict=True), 1):
+            for page, (start, stop) in enumerate(pairwise(offsets), 1):
                 if wanted(document, page):
                     yield VectorPage(document, page, _as_numpy(rows[start:stop]))
             return

@@ -30,7 +30,7 @@ def compress_vectors(pages: Iterable[Array], compressor: Compressor) -> list[Enc
 
     Args:
         pages: one `(N, d_r)` array or tensor a page, of any lengths; L2-normalised here.
-        compressor: for example `SemanticClustering(ratio=0.1)`. One that listens to attention is refused: see `compress`.
+        compressor: for example `SemanticClustering(ratio=0.1)`; for one that listens to attention see `compress`.
 
     Returns:
         For each page its `vectors (m, d_r)` in float32 (float64 stays), L2-normalised and in page order, with anchors,
@@ -130,9 +130,9 @@ def attention_free_methods() -> list[str]:
 def attention_missing(method: str) -> str:
     """Why a method cannot compress vectors alone, and what can."""
     return (
-        f"{method} listens to the attention of the model while it reads a page, and vectors alone do not tell it: choose "
-        f"one of {', '.join(attention_free_methods())}; or give attention or centrality to anchorfold.compress, or index "
-        "the documents anew with `anchorfold index`."
+        f"{method} listens to the attention of the model while it reads a page, and vectors alone do not tell it: "
+        f"choose one of {', '.join(attention_free_methods())}; or give attention or centrality to anchorfold.compress, "
+        "or index the documents anew with `anchorfold index`."
     )
 
 
@@ -192,5 +192,5 @@ def _measured(
             text[positions] = False
             rows = text.nonzero().flatten()[-signal.tokens :]
             if not len(rows):
-                raise ValueError("this compressor listens to the page's text tokens: give attention of the whole sequence.")
+                raise ValueError("this compressor listens to text tokens: give attention of the whole sequence.")
             return widen(attention[:, rows][:, :, positions]).mean((0, 1))
