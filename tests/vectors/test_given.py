@@ -1,7 +1,5 @@
 """Vectors and hidden states that one already has."""
 
-import doctest
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +11,7 @@ from anchorfold.attention.signals import InDegree
 from anchorfold.errors import AnchorFoldError
 from anchorfold.focus import centrality, visual_graph
 from anchorfold.fold import fold
-from anchorfold.vectors import given, source
+from anchorfold.vectors import given
 from anchorfold.vectors.given import attention_free_methods
 
 GENERATOR = torch.Generator().manual_seed(5)
@@ -25,13 +23,6 @@ VISUAL = torch.arange(2, 32)
 
 def project(z):
     return z @ WEIGHT.to(z.dtype)
-
-
-def test_the_examples_run():
-    for module in (given, source):
-        result = doctest.testmod(module)
-        assert result.attempted
-        assert not result.failed
 
 
 class TestVectors:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import weakref
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +18,7 @@ import torch
 from anchorfold import Index, SemanticClustering, compress_vectors
 from anchorfold.compressors import FullIndex, Pooling1D
 from anchorfold.errors import AnchorFoldError, LockedError, MismatchError
+from anchorfold.index.store.folder import is_index
 from anchorfold.index.store.lock import writer_lock
 from anchorfold.vectors import Fields, VectorPage, VectorSource, compress_source, open_source
 from anchorfold.vectors.target import choose_target
@@ -243,13 +243,13 @@ def test_a_killed_run_is_finished_by_the_same_command(tmp_path):
         process.stdout.readline()
         if kill:
             waiting = time.monotonic()
-            while not (index / "pages.lance").exists() and process.poll() is None and time.monotonic() - waiting < 20:
+            while not is_index(index) and process.poll() is None and time.monotonic() - waiting < 20:
                 time.sleep(0.01)
             time.sleep(rng.uniform(0.05, 0.4))
             os.kill(process.pid, signal.SIGKILL)
         finished = "done" in process.stdout.read()
         process.wait()
-        if Path(index / "pages.lance" / "_versions").exists():
+        if is_index(index):
             pages = Index.open(index).info().pages
             assert pages >= before
             before = pages

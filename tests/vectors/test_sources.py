@@ -9,6 +9,7 @@ import torch
 from qdrant_client import QdrantClient, models
 from safetensors.torch import save_file
 
+from anchorfold import FullIndex, Index
 from anchorfold.errors import AnchorFoldError
 from anchorfold.vectors import SOURCES, Fields, VectorPage, VectorSource, open_source
 from anchorfold.vectors.source import split_name
@@ -183,6 +184,11 @@ class TestWhatIsWrong:
     def test_nothing_there(self, tmp_path):
         with pytest.raises(AnchorFoldError, match=r"nowhere is not there, .*npy \(a folder of .npy files"):
             open_source("nowhere")
+
+    def test_an_index_of_our_own(self, tmp_path):
+        Index.create(tmp_path / "my.index", compressor=FullIndex())
+        with pytest.raises(AnchorFoldError, match=r"is an index of anchorfold: export it"):
+            open_source(str(tmp_path / "my.index"))
 
     def test_a_damaged_file_costs_one_page(self, tmp_path):
         folder = write_npy(tmp_path)

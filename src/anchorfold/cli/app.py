@@ -77,6 +77,7 @@ def main() -> None:
         explain_command,
         index_command,
         manage_commands,
+        mcp_command,
         methods_command,
         report_command,
         search_command,

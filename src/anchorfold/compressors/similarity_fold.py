@@ -11,6 +11,12 @@ class SimilarityFold(SpreadFold):
     The softmax of a page's cosine similarities stands in for attention and is propagated as attention is. Like tokens
     raise each other's centrality, blank paper above all, so anchors must be unlike each other (as in SpreadFold).
 
+    >>> import numpy as np
+    >>> from anchorfold import SimilarityFold, compress_vectors
+    >>> page = np.random.default_rng(0).normal(size=(1024, 128))
+    >>> len(compress_vectors([page], SimilarityFold(ratio=0.05))[0])
+    52
+
     Args:
         ratio, cap: the budget, exactly one of them.
         steps: propagation depth K; the backbone's calibrated one (6 in the paper) if None.

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from anchorfold.errors import AnchorFoldError
-from anchorfold.index.store.folder import is_index
 from anchorfold.vectors.arrow_rows import Columns, choose_columns, row_names, row_page
 from anchorfold.vectors.source import VectorPage, VectorSource, Wanted
 
@@ -38,11 +37,6 @@ class LanceSource(VectorSource):
         path = Path(os.path.abspath(self.address))
         if path.suffix == ".lance":
             return path.parent, path.stem
-        if is_index(path):
-            raise AnchorFoldError(
-                f"{self.address} is an index of anchorfold: export it (`anchorfold export {self.address} --to npz`) "
-                "and compress that, or index its documents with another --ratio."
-            )
         tables = sorted(child.stem for child in path.glob("*.lance"))
         name = self.fields.collection or (tables[0] if len(tables) == 1 else None)
         if name not in tables:

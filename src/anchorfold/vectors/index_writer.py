@@ -6,8 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
-
 from anchorfold.index import Index
 from anchorfold.index.store.lock import writer_lock
 from anchorfold.index.store.schema import PageRow
@@ -29,19 +27,16 @@ class IndexWriter:
 
     def stored_pages(self) -> set[tuple[str, int]]:
         """Document and page of all that the index has from this source."""
-        return {
-            (source.removeprefix(self._prefix), page)
-            for batch in self._table.scan(["source", "page"])
-            for source, page in zip(batch["source"].to_pylist(), batch["page"].to_pylist(), strict=True)
-            if source.startswith(self._prefix)
-        }
+        documents = self._table.documents().items()
+        return {(d.document, page) for source, d in documents if source.startswith(self._prefix) for page in d.have}
 
-    def row(self, document: str, page: int, vectors: np.ndarray, encoded: EncodedPage) -> PageRow:
-        """A page as it is stored. Nobody tells how many pages a document has: at least this one's number."""
-        digest = hashlib.blake2b(np.ascontiguousarray(vectors).tobytes(), digest_size=16).hexdigest()
+    def row(self, document: str, page: int, encoded: EncodedPage) -> PageRow:
+        """A page as it is stored. Nobody knows the file behind it, nor how many pages that has: 0."""
+        source = self._prefix + document
+        digest = hashlib.blake2b(source.encode(), digest_size=16).hexdigest()
         return PageRow(
-            source=self._prefix + document, document=document, page=page, pages=max(page, 1), digest=digest, size=0,
-            modified=0, live=True, encoded=encoded,
+            source=source, document=document, page=page, pages=0, digest=digest, size=0, modified=0, live=True,
+            encoded=encoded,
         )  # fmt: skip
 
     def append(self, rows: Sequence[PageRow]) -> None:

@@ -135,7 +135,7 @@ class _Run:
             self.report.skipped.append((f"{page.document} page {page.page}", problem or "it has no vectors"))
             return
         encoded = compress(page.vectors, self.compressor)
-        self._rows.append(self.writer.row(page.document, page.page, page.vectors, encoded))
+        self._rows.append(self.writer.row(page.document, page.page, encoded))
         self.report.pages += 1
         self.report.vectors += len(encoded)
         self.report.full_vectors += encoded.full

@@ -12,6 +12,7 @@ import numpy as np
 
 from anchorfold._registry import Registry
 from anchorfold.errors import AnchorFoldError
+from anchorfold.index.store.folder import is_index
 
 Wanted = Callable[[str, int], bool]  # of a document and a page
 # Fields that are taken for the document's name and the page's number if nobody says which.
@@ -98,6 +99,11 @@ def open_source(address: str, fields: Fields | None = None, kind: str | None = N
     """The source at an address; `kind` is a name of `SOURCES`, found out by the address if None."""
     if kind is not None:
         return SOURCES[kind](address, fields or Fields())
+    if is_index(address):
+        raise AnchorFoldError(
+            f"{address} is an index of anchorfold: export it (`anchorfold export {address} --to npz`) and compress "
+            "that, or index its documents with another --ratio."
+        )
     for name in SOURCES.names():
         source = SOURCES[name]
         if source.claims(address):
