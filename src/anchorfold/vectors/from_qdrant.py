@@ -92,9 +92,9 @@ class QdrantSource(VectorSource):
 
     def pages(self, wanted: Wanted) -> Iterator[VectorPage]:
         """In the order of the points' ids; vectors are asked for in small numbers, and of wanted pages alone."""
+        vectors = [self._vectors] if self._vectors else True
         points = ((point, page) for point, page in self._names() if wanted(*page))
         while batch := dict(islice(points, BATCH)):
-            vectors = [self._vectors] if self._vectors else True
             records = self._ask("retrieve", self._collection, list(batch), with_payload=False, with_vectors=vectors)
             held = {record.id: record.vector for record in records}
             for point, page in batch.items():
