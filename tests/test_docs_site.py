@@ -1,4 +1,4 @@
-"""The documentation site: its Python runs and prints what it says, its commands exist, and it builds without a dead link."""
+"""The documentation site: its Python prints what it says, its commands exist, and it builds without a dead link."""
 
 import contextlib
 import io

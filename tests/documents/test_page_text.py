@@ -69,8 +69,12 @@ def test_a_process_that_misbehaves(report, monkeypatch, program, reason):
 def test_of_an_indexed_page(report, tmp_path):
     found = os.stat(report)
     row = {
-        "source": str(report), "page": 2, "digest": digest(report), "size": found.st_size, "modified": found.st_mtime_ns,
-    }  # fmt: skip
+        "source": str(report),
+        "page": 2,
+        "digest": digest(report),
+        "size": found.st_size,
+        "modified": found.st_mtime_ns,
+    }
     assert find_text(row).strip().startswith("Net revenue")
     assert find_text({**row, "modified": 1}) is None
     assert find_text({**row, "source": str(tmp_path / "gone.pdf")}) is None
