@@ -64,7 +64,7 @@ types: $(STAMP)  ## check types
 	$(BIN)/mypy
 
 docs: $(STAMP)  ## build the documentation in build/site; a dead link is an error
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 wheel: $(STAMP)  ## build the sdist, and the wheel from it, in dist
 	rm -rf dist

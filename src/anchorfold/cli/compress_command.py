@@ -10,8 +10,8 @@ import typer
 
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
 from anchorfold.cli.index_command import clock, stopping
-from anchorfold.cli.look import on_disk, size, table
 from anchorfold.cli.options import Device, TrustRemoteCode
+from anchorfold.cli.printing import on_disk, size, table
 
 if TYPE_CHECKING:
     from anchorfold.vectors import CompressReport

@@ -147,20 +147,23 @@ def create_server(library: Library) -> MCPServer[Any]:
         except KeyError:
             raise ResourceNotFoundError(f"the index has no page {identity}.") from None
 
-    @server.resource("anchorfold://documents", title="Documents", mime_type="application/json")
+    def resource(uri: str, title: str, mime_type: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        return server.resource(uri, title=title, mime_type=mime_type)
+
+    @resource("anchorfold://documents", "Documents", "application/json")
     def documents() -> str:
         """The documents that can be searched, and how many pages of each are indexed."""
         with plain_errors(ResourceError):
             return json.dumps(library.documents(), ensure_ascii=False)
 
-    @server.resource("anchorfold://page/{identity}", title="A page", mime_type="image/jpeg")
+    @resource("anchorfold://page/{identity}", "A page", "image/jpeg")
     def picture(identity: str) -> bytes:
         """A page's picture, by the address that search gives."""
         page = resource_page(identity)
         with plain_errors(ResourceError):
             return library.picture(page, 1200)
 
-    @server.resource("anchorfold://page/{identity}/text", title="A page's text", mime_type="text/plain")
+    @resource("anchorfold://page/{identity}/text", "A page's text", "text/plain")
     def text(identity: str) -> str:
         """A page's text layer."""
         page = resource_page(identity)

@@ -67,7 +67,7 @@ class QdrantSource(VectorSource):
     def _collection(self) -> str:
         names = sorted(c.name for c in self._ask("get_collections").collections)
         name = self.fields.collection or (names[0] if len(names) == 1 else None)
-        if name not in names:
+        if name is None or name not in names:
             raise AnchorFoldError(
                 f"{self.address} has the collections {', '.join(names) or '(none)'}: name one with --collection."
             )
@@ -78,14 +78,16 @@ class QdrantSource(VectorSource):
         """The name of the multi-vector; empty if it has none."""
         params = self._ask("get_collection", self._collection).config.params.vectors
         several = params if isinstance(params, dict) else {"": params}
-        names = [name for name, vector in several.items() if vector.multivector_config is not None]
-        wanted = self.fields.vectors if self.fields.vectors is not None else names[0] if len(names) == 1 else None
-        if wanted not in names:
+        names = [key for key, vector in several.items() if vector.multivector_config is not None]
+        name: str | None = self.fields.vectors
+        if name is None and len(names) == 1:
+            name = names[0]
+        if name is None or name not in names:
             raise AnchorFoldError(
                 f"the collection {self._collection} has {'several multi-vectors' if names else 'no such multi-vector'} "
                 f"({', '.join(names) or 'none at all'}): name one with --vectors."
             )
-        return wanted
+        return name
 
     def __len__(self) -> int:
         return int(self._ask("count", self._collection, exact=True).count)
@@ -97,13 +99,13 @@ class QdrantSource(VectorSource):
         while batch := dict(islice(points, BATCH)):
             records = self._ask("retrieve", self._collection, list(batch), with_payload=False, with_vectors=vectors)
             held = {record.id: record.vector for record in records}
-            for point, page in batch.items():
+            for point, (document, page) in batch.items():
                 vector = held.get(point)
                 vector = vector.get(self._vectors) if isinstance(vector, dict) else vector
                 if vector is None:
-                    yield VectorPage(*page, None, f"the point {point} has no such vectors")
+                    yield VectorPage(document, page, None, f"the point {point} has no such vectors")
                 else:
-                    yield VectorPage(*page, np.asarray(vector, np.float32))
+                    yield VectorPage(document, page, np.asarray(vector, np.float32))
 
     def _names(self) -> Iterator[tuple[Any, tuple[str, int]]]:
         first = self._ask("scroll", self._collection, limit=1, with_payload=True)[0]
