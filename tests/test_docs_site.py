@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.test_documentation import BLOCK, ROOT, encoder, folder, model, test_commands_in_the_readme_exist  # noqa: F401
+from tests.test_documentation import BLOCK, ROOT, encoder, test_commands_in_the_readme_exist  # noqa: F401
 
 OWN = ["index.md", "how-it-works.md", "compressors.md", *(f"guides/{name}.md" for name in ("search", "vectors", "agents", "frameworks", "extend"))]  # fmt: skip  # noqa: E501
 check_command = test_commands_in_the_readme_exist
@@ -18,18 +18,11 @@ def blocks(name):
     return BLOCK.findall((ROOT / "docs" / name).read_text("utf-8"))
 
 
-@pytest.fixture(scope="module")
-def my_index(folder, model):  # noqa: F811
-    import anchorfold
-
-    index = anchorfold.Index.create("my.index", model, anchorfold.AnchorFold(ratio=0.1))
-    index.add("reports")
-
-
 @pytest.mark.parametrize("name", [name for name in OWN if any(language == "python" for language, _ in blocks(name))])
-def test_python(name, my_index, encoder, tmp_path, folder, monkeypatch):  # noqa: F811
-    if name == "index.md":  # it makes the index
-        (tmp_path / "reports").symlink_to(folder / "reports")
+def test_python(name, encoder, report_folder, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(report_folder)
+    if name == "index.md":  # it makes an index
+        (tmp_path / "reports").symlink_to(report_folder / "reports")
         monkeypatch.chdir(tmp_path)
     names = {"encoder": encoder}
     pieces = blocks(name)

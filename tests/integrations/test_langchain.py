@@ -19,7 +19,7 @@ QUERY = "net revenue by region"
 
 def test_documents_have_text_picture_score_and_place(report_index):
     first, second = AnchorFoldRetriever(index=report_index, top=2, pixels=200).invoke(QUERY)
-    assert (first.metadata["document"], first.metadata["page"]) == ("annual.pdf", 2)
+    assert (first.metadata["document"], first.metadata["page"]) == ("reports/annual.pdf", 2)
     assert first.page_content.strip() == "Net revenue by region"
     assert first.metadata["score"] > second.metadata["score"]
     assert max(Image.open(io.BytesIO(base64.b64decode(first.metadata["image"]))).size) == 200
@@ -37,7 +37,7 @@ def test_the_same_without_blocking(report_index):
 def test_filters_and_pages_without_text(report_index):
     retriever = AnchorFoldRetriever(index=report_index, documents="*.png", pixels=None)
     (document,) = retriever.invoke(QUERY)
-    assert (document.metadata["document"], document.page_content) == ("scan.png", "")
+    assert (document.metadata["document"], document.page_content) == ("reports/scan.png", "")
 
 
 def test_in_a_chain(report_index):

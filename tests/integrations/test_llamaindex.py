@@ -19,7 +19,7 @@ QUERY = "net revenue by region"
 def test_nodes_have_text_picture_score_and_place(report_index):
     first, second = AnchorFoldRetriever(report_index, top=2, pixels=200).retrieve(QUERY)
     assert isinstance(first.node, ImageNode)
-    assert (first.metadata["document"], first.metadata["page"]) == ("annual.pdf", 2)
+    assert (first.metadata["document"], first.metadata["page"]) == ("reports/annual.pdf", 2)
     assert first.text.strip() == "Net revenue by region"
     assert first.score > second.score
     picture = first.node.resolve_image()
@@ -35,8 +35,8 @@ def test_the_same_without_blocking(report_index):
 
 
 def test_filters_and_pages_without_text(report_index):
-    (node,) = AnchorFoldRetriever(report_index, documents=["scan.png"], pixels=None).retrieve(QUERY)
-    assert (node.metadata["document"], node.text) == ("scan.png", "")
+    (node,) = AnchorFoldRetriever(report_index, documents=["reports/scan.png"], pixels=None).retrieve(QUERY)
+    assert (node.metadata["document"], node.text) == ("reports/scan.png", "")
 
 
 def test_in_a_query_engine(report_index):

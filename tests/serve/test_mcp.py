@@ -12,31 +12,8 @@ import sys
 import pytest
 from PIL import Image
 
-from anchorfold import AnchorFold, Index
-from anchorfold.demo.corpus import new_document, text
-
 mcp = pytest.importorskip("mcp")
 QUERY = "net revenue by region"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """An index of two documents: one of two pages, one of a page without text."""
-    folder = tmp_path_factory.mktemp("mcp")
-    document = new_document()
-    for title in ("Letter to our shareholders", "Net revenue by region"):
-        document.add_page()
-        text(document, title, 28)
-    (folder / "reports").mkdir()
-    document.output(str(folder / "reports" / "annual.pdf"))
-    Image.new("RGB", (300, 400), "white").save(folder / "reports" / "scan.png")
-    before = os.getcwd()
-    os.chdir(folder)
-    try:
-        Index.create("my.index", compressor=AnchorFold(ratio=0.2)).add("reports")
-    finally:
-        os.chdir(before)
-    return folder
 
 
 def command(*more):
@@ -44,9 +21,9 @@ def command(*more):
 
 
 @pytest.fixture(scope="module")
-def address(folder):
+def address(report_folder):
     """A server on a free port."""
-    process = subprocess.Popen(command("--http", "--port", "0"), cwd=folder, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command("--http", "--port", "0"), cwd=report_folder, stderr=subprocess.PIPE, text=True)
     line = process.stderr.readline()
     yield re.search(r"http://\S+/mcp", line)[0]
     process.terminate()
@@ -54,13 +31,13 @@ def address(folder):
 
 
 @pytest.fixture(params=["stdio", "http"])
-def server(request, folder):
+def server(request, report_folder):
     """What a client connects to."""
     if request.param == "http":
         return request.getfixturevalue("address")
     program, *arguments = command()
     environment = {k: v for k, v in os.environ.items() if k in ("PATH", "PYTHONPATH", "HOME", "OMP_NUM_THREADS")}
-    return mcp.StdioServerParameters(command=program, args=arguments, cwd=folder, env=environment)
+    return mcp.StdioServerParameters(command=program, args=arguments, cwd=report_folder, env=environment)
 
 
 def ask(server, conversation):
@@ -117,14 +94,14 @@ def test_a_conversation(server):
     ask(server, conversation)
 
 
-def test_what_goes_wrong_is_one_sentence(folder, address):
+def test_what_goes_wrong_is_one_sentence(report_folder, address):
     async def conversation(client):
         missing = await client.call_tool("page_image", {"document": "reports/annual.pdf", "page": 9})
         assert missing.is_error
         assert missing.content[0].text.endswith("search or list_documents tell what there is.")
         for arguments in ({"query": ""}, {"query": QUERY, "top": 0}, {"query": QUERY, "top": 10_000}, {}):
             assert (await client.call_tool("search", arguments)).is_error
-        for outside in ("../../etc/passwd", str(folder / "reports" / "annual.pdf")):
+        for outside in ("../../etc/passwd", str(report_folder / "reports" / "annual.pdf")):
             answer = await client.call_tool("page_text", {"document": outside, "page": 1})
             assert answer.is_error
         nothing = await client.call_tool("search", {"query": QUERY, "document": "elsewhere/*"})
@@ -135,8 +112,8 @@ def test_what_goes_wrong_is_one_sentence(folder, address):
     ask(address, conversation)
 
 
-def test_a_changed_original_gives_no_text_and_its_thumbnail(folder, address):
-    path = folder / "reports" / "annual.pdf"
+def test_a_changed_original_gives_no_text_and_its_thumbnail(report_folder, address):
+    path = report_folder / "reports" / "annual.pdf"
     content, times = path.read_bytes(), path.stat()
     path.write_bytes(content + b"\n")
 
@@ -145,7 +122,7 @@ def test_a_changed_original_gives_no_text_and_its_thumbnail(folder, address):
         answer = await client.call_tool("page_text", page)
         assert answer.is_error
         assert "has changed since it was indexed" in answer.content[0].text
-        assert str(folder) not in answer.content[0].text
+        assert str(report_folder) not in answer.content[0].text
         assert not (await client.call_tool("page_image", {**page, "pixels": 200})).is_error
 
     try:
