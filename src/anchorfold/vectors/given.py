@@ -39,9 +39,9 @@ def compress_vectors(pages: Iterable[Array], compressor: Compressor) -> list[Enc
     >>> import numpy as np
     >>> from anchorfold import SemanticClustering, compress_vectors
     >>> generator = np.random.default_rng(0)
-    >>> pages = [generator.normal(size=(n, 128)).astype("float16") for n in (729, 1024)]
+    >>> pages = [generator.normal(size=(n, 128)).astype("float16") for n in (200, 256)]
     >>> [tuple(page.vectors.shape) for page in compress_vectors(pages, SemanticClustering(ratio=0.1))]
-    [(73, 128), (103, 128)]
+    [(20, 128), (26, 128)]
     """
     if needs_attention(compressor):
         raise AnchorFoldError(attention_missing(compressor.name))
@@ -76,12 +76,12 @@ def compress(
 
     >>> import torch
     >>> from anchorfold import AnchorFold, compress
-    >>> hidden, projection = torch.randn(1024, 2048), torch.nn.Linear(2048, 128)
-    >>> attention = [torch.rand(8, 1024, 1024).softmax(-1) for layer in range(4)]
+    >>> hidden, projection = torch.randn(256, 512), torch.nn.Linear(512, 128)
+    >>> attention = [torch.rand(8, 256, 256).softmax(-1) for layer in range(4)]
     >>> with torch.no_grad():
     ...     page = compress(hidden, AnchorFold(ratio=0.1), attention=attention, project=projection)
     >>> tuple(page.vectors.shape), page.full
-    ((103, 128), 1024)
+    ((26, 128), 256)
     """
     states = as_tensor("hidden", hidden)
     if states.ndim != 2:
