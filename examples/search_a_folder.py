@@ -1,4 +1,4 @@
-"""Index a folder of documents, search it, and see how much smaller the index is.
+"""Index a folder of documents, search it, and see how small the index is.
 
 python examples/search_a_folder.py [FOLDER]
 """
@@ -31,7 +31,8 @@ def main() -> None:
 
         # Only some documents: names, folders or patterns.
         print(f"{len(index.search('budget', documents='*.pdf'))} pages of PDFs match")
-        print(f"{index.info().times_smaller:.1f} times smaller than the full index")
+        info = index.info()
+        print(f"{info.full_vectors / info.vectors:.1f} times fewer vectors than the full index, {info.bytes:,} bytes")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def main() -> None:
         # From disk into an index: page by page, and where it stopped if it is interrupted.
         report = compress_source(open_source(str(folder.parent)), Path(work) / "small.index", SemanticClustering(0.1))
         index = Index.open(Path(work) / "small.index")
-        print(f"in an index: {report.pages} pages, {index.info().times_smaller:.1f} times smaller")
+        print(f"in an index: {report.pages} pages, {report.full_vectors:,} vectors became {report.vectors:,}")
         query = torch.from_numpy(pages[2][:8]).float()
         hit = index.search_vectors([query], top=1)[0][0]
         print(f"eight vectors of page 3 find {hit.document}, page {hit.page}")

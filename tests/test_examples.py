@@ -13,8 +13,8 @@ EXPECTED = {
     "attach_to_sentence_transformers": ["full: ", "attached: ", "a module: "],
     "compare_compressors": ["anchorfold 0.2", "similarity-fold 0.05"],
     "rag_with_langchain": ["Sponsor: Leila Haddad [wifi-slides.pdf, page 1]", "Budget 14 million"],
-    "search_a_folder": ["wifi-slides.pdf, page 3", "10.0 times smaller"],
-    "vectors_you_have": ["1024 -> 103", "9.9 times smaller", "find report.pdf, page 3"],
+    "search_a_folder": ["wifi-slides.pdf, page 3", "10.0 times fewer"],
+    "vectors_you_have": ["1024 -> 103", "4,096 vectors became 412", "find report.pdf, page 3"],
 }
 
 

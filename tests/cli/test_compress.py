@@ -27,7 +27,7 @@ def test_into_an_index_and_again(work):
     assert "6 (6 new in" in lines["pages in all"]
     assert "240" in lines["vectors before"]
     assert "24" in lines["vectors after"]
-    assert "10.0" in lines["times smaller"]
+    assert "10.0" in lines["times fewer"]
     again = json.loads(run("compress", "vectors", "--to", "small.index", "--ratio", "0.1", "--json", cwd=work).stdout)
     assert (again["pages"], again["unchanged"], again["skipped"]) == (0, 6, 0)
     info = json.loads(run("info", "small.index", "--json", cwd=work).stdout)

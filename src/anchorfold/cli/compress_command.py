@@ -90,11 +90,12 @@ def summarise(folder: str, report: CompressReport) -> dict[str, tuple[object, st
     from anchorfold.index import Index
 
     info = Index.open(folder).info()
+    fewer = info.full_vectors / max(info.vectors, 1)
     return {
         "pages in all": (info.pages, f"{info.pages:,} ({report.pages:,} new in {clock(report.seconds)})"),
         "vectors before": (info.full_vectors, f"{info.full_vectors:,} ({size(info.full_vector_bytes)} as float16)"),
         "vectors after": (info.vectors, f"{info.vectors:,} ({size(info.vector_bytes)})"),
-        "times smaller": (round(info.times_smaller, 2), f"{info.times_smaller:.1f}"),
+        "times fewer": (round(fewer, 2), f"{fewer:.1f}"),
         "on disk": (info.bytes, on_disk(info)),
         "skipped": (len(report.skipped), str(len(report.skipped))),
     }
