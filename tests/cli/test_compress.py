@@ -55,7 +55,7 @@ def test_into_a_file_and_onward_into_qdrant(work):
         (("--ratio", "2"), "ratio must lie above 0"),
         (("--from", "zip"), "there is no source of vectors called 'zip'"),
         (("--to-collection", "x"), "has no collections"),
-        (("--dtype", "float8"), "cannot be stored as 'float8'"),
+        (("--bits", "3"), "cannot be stored in 3 bits"),
     ],
 )
 def test_wrong_usage_is_one_sentence(work, arguments, words):

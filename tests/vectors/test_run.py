@@ -40,14 +40,14 @@ def folder(tmp_path):
 
 def stored(index):
     """Vectors by document and page."""
-    rows = Index.open(index).flat().pages
-    names = zip(rows["document"].to_pylist(), rows["page"].to_pylist(), strict=True)
-    return {name: Index.open(index).page(*name)[0].vectors for name in names}
+    opened = Index.open(index)
+    names = [(document.name, page) for document, page in opened.live().pages()]
+    return {name: opened.page(*name)[0].vectors for name in names}
 
 
 class TestIndex:
     def test_it_holds_what_the_compressor_gives(self, folder, tmp_path):
-        report = compress_source(open_source(str(folder)), tmp_path / "i", SemanticClustering(0.2), dtype="float32")
+        report = compress_source(open_source(str(folder)), tmp_path / "i", SemanticClustering(0.2), bits=32)
         assert (report.pages, report.vectors, report.full_vectors, report.skipped) == (12, 72, 360, [])
         pages = stored(tmp_path / "i")
         assert set(pages) == {("report.pdf", n) for n in range(1, 13)}
@@ -87,9 +87,9 @@ class TestIndex:
 
     def test_another_method_or_type_is_refused(self, folder, tmp_path):
         compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2))
-        for compressor, dtype in ((Pooling1D(0.1), None), (Pooling1D(0.2), "int8")):
+        for compressor, bits in ((Pooling1D(0.1), None), (Pooling1D(0.2), 8)):
             with pytest.raises(MismatchError, match="was made with"):
-                compress_source(open_source(str(folder)), tmp_path / "i", compressor, dtype=dtype)
+                compress_source(open_source(str(folder)), tmp_path / "i", compressor, bits=bits)
 
     def test_another_dimension_is_refused(self, folder, tmp_path):
         compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2))
@@ -205,7 +205,7 @@ class TestExports:
         folders = {
             target.folder(source, Pooling1D(0.2), None),
             target.folder(source, Pooling1D(0.1), None),
-            target.folder(source, Pooling1D(0.2), "int8"),
+            target.folder(source, Pooling1D(0.2), 8),
         }
         assert len(folders) == 3
         assert target.folder(source, Pooling1D(0.2), None) in folders

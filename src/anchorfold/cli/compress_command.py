@@ -26,7 +26,7 @@ def compress_command(
     method: Annotated[str, typer.Option(help="A compressor that needs vectors alone.")] = DEFAULT_METHOD,
     ratio: Annotated[float | None, typer.Option(help="Vectors to keep of each page, 0 to 1. Default: 0.2.")] = None,
     cap: Annotated[int | None, typer.Option(help="Or at most that many vectors a page.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Store vectors as float16 (default), float32 or int8.")] = None,
+    bits: Annotated[int | None, typer.Option(help="Bits a stored number takes: 16 (default), 8, 4, 2, 1, or 32.")] = None,  # noqa: E501
     model: Annotated[str | None, typer.Option(help="The model that made the vectors: an index can then be searched by text.")] = None,  # noqa: E501
     kind: Annotated[str | None, typer.Option("--from", help="What the source is, if that is not plain.")] = None,
     collection: Annotated[str | None, typer.Option(help="Of a database: the source's collection or table.")] = None,
@@ -59,11 +59,11 @@ def compress_command(
     compressor = choose_compressor(method, ratio, cap)
     target = choose_target(to, format_, to_collection)
     opened = open_source(source, Fields(vectors, document, page, collection), kind)
-    folder = target.folder(opened, compressor, dtype)
+    folder = target.folder(opened, compressor, bits)
     total = len(opened)
     with stopping() as stop, err.status(f"compressing {source}") as status:
         report = compress_source(
-            opened, folder, compressor, model=model, dtype=dtype, stop=stop, wait=-1 if wait else 0, waiting=note,
+            opened, folder, compressor, model=model, bits=bits, stop=stop, wait=-1 if wait else 0, waiting=note,
             progress=lambda r: status.update(f"compressing {source}: {r.pages + r.unchanged:,} of {total:,} pages"),
             device=device, trust_remote_code=trust_remote_code,
         )  # fmt: skip

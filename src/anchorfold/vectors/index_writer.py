@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from anchorfold.index import Index
+from anchorfold.index.candidate_files import update_lists
 from anchorfold.index.store.lock import writer_lock
-from anchorfold.index.store.schema import PageRow
+from anchorfold.index.store.pages import PageRow
 from anchorfold.index.store.table import PageTable
 from anchorfold.page import EncodedPage
 
@@ -44,8 +45,9 @@ class IndexWriter:
         self._table.append(rows)
 
     def finish(self) -> None:
-        """Tidy up at the end of a run."""
-        self._table.finish()
+        """Tidy up at the end of a run, and bring the lists of candidates up to date."""
+        self._table.tidy()
+        update_lists(self._table)
 
 
 @contextmanager

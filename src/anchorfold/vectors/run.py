@@ -15,7 +15,7 @@ from anchorfold.compressors import Compressor
 from anchorfold.errors import AnchorFoldError, LockedError, MismatchError, NotAnIndexError
 from anchorfold.index import Index
 from anchorfold.index.options import require_same
-from anchorfold.index.store.schema import PageRow
+from anchorfold.index.store.pages import PageRow
 from anchorfold.vectors.given import attention_missing, compress, needs_attention
 from anchorfold.vectors.index_writer import IndexWriter, open_writer
 from anchorfold.vectors.source import VectorPage, VectorSource
@@ -45,7 +45,7 @@ def compress_source(
     compressor: Compressor,
     *,
     model: str | None = None,
-    dtype: str | None = None,
+    bits: int | None = None,
     progress: Callable[[CompressReport], None] | None = None,
     stop: Callable[[], bool] | None = None,
     wait: float = -1,
@@ -59,7 +59,7 @@ def compress_source(
         to: the index's folder, made if it does not exist.
         compressor: one that needs no attention.
         model: the model that encoded the pages, so that the index can be searched by text; None if nobody knows.
-        dtype: of stored vectors: float16 (if None), float32 or int8.
+        bits: a stored number takes: 16 (if None), 8, 4, 2, 1, or 32.
         progress: called after every page.
         stop: asked after every page; True ends the run, and what is done is committed.
         wait: seconds to wait for another writer; negative waits for ever, 0 does not.
@@ -71,10 +71,10 @@ def compress_source(
     began = time.monotonic()
     try:
         index = Index.open(to, model, **load_options)
-        require_same(index.settings, compressor, dtype)
+        require_same(index.settings, compressor, bits)
     except NotAnIndexError:
         encoder = model or GivenVectors(_first_dim(source))
-        index = Index.create(to, encoder, compressor, dtype=dtype, thumbnails=False, **load_options)
+        index = Index.create(to, encoder, compressor, bits=bits, thumbnails=False, **load_options)
     report = CompressReport()
     try:
         with open_writer(index, source.identity, wait, waiting, stop) as writer:

@@ -30,11 +30,11 @@ class Target:
     exporter: str | None = None
     collection: str | None = None
 
-    def folder(self, source: VectorSource, compressor: Compressor, dtype: str | None) -> Path:
+    def folder(self, source: VectorSource, compressor: Compressor, bits: int | None) -> Path:
         """The index to compress into; of an export one for these very settings."""
         if self.exporter is None:
             return Path(self.address)
-        settings = json.dumps([source.identity, repr(source.fields), compressor.name, repr(compressor.options), dtype])
+        settings = json.dumps([source.identity, repr(source.fields), compressor.name, repr(compressor.options), bits])
         key = hashlib.blake2b(settings.encode(), digest_size=4).hexdigest()
         if EXPORTERS[self.exporter].is_file:
             return Path(f"{self.address}.{key}.unfinished")
