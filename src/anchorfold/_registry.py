@@ -18,8 +18,8 @@ def entry_points(**selection: str) -> Iterable[EntryPoint]:
     """What installed packages offer; reading that takes a while, so it is imported when it is asked for."""
     from importlib import metadata
 
-    found: Iterable[EntryPoint] = metadata.entry_points().select(**selection)
-    return found
+    points: Iterable[EntryPoint] = metadata.entry_points().select(**selection)
+    return points
 
 
 class Registry(Generic[T]):
