@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from anchorfold.backbones.base import PageBatch, PromptedRetriever
 from anchorfold.backbones.checkpoint import Backbone, Checkpoint
 from anchorfold.backbones.pickled import require_safetensors
 from anchorfold.backbones.retrieval_heads import merged_grids
+from anchorfold.backbones.universal import add_universal_tokens, universal_count, universal_text
 
 PAGE_PROMPT = "<|im_start|>user\n<|vision_start|>{image}<|vision_end|>Describe the image.<|im_end|><|endoftext|>"
 QUERY_PROMPT = "Query: {text}" + "<|endoftext|>" * 10
@@ -62,7 +64,8 @@ class ColQwen25(PromptedRetriever):
     def __init__(
         self, model: ColQwen25Model, tokenizer: Any, image_processor: Any, settings: LayerSettings, name: str
     ) -> None:
-        super().__init__(model, settings, name)
+        self.universal = universal_count(model.config)
+        super().__init__(model, replace(settings, universal=self.universal), name)
         self.tokenizer = tokenizer
         self.image_processor = image_processor
         self.image_token_id = model.config.image_token_id
@@ -77,6 +80,11 @@ class ColQwen25(PromptedRetriever):
         """`custom_text_proj`."""
         return self.model.custom_text_proj
 
+    def add_universal_tokens(self, count: int) -> list[int]:
+        """Append `count` new universal tokens to every page, for AGC; returns their ids."""
+        self.universal, self.settings = count, replace(self.settings, universal=count)
+        return add_universal_tokens(self.model, self.tokenizer, count)
+
     def project(self, hidden: Tensor) -> Tensor:
         """As the base class; with unmerged adapters the projection is a LoRA layer and is called as such."""
         if isinstance(self.projection, nn.Linear):
@@ -89,7 +97,7 @@ class ColQwen25(PromptedRetriever):
         grid = pixels["image_grid_thw"]
         merge = self.image_processor.merge_size
         counts = (grid.prod(1) // merge**2).tolist()
-        prompts = [PAGE_PROMPT.format(image=IMAGE_TOKEN * n) for n in counts]
+        prompts = [PAGE_PROMPT.format(image=IMAGE_TOKEN * n) + universal_text(self.universal) for n in counts]
         inputs = dict(self.tokenizer(prompts, return_tensors="pt", padding=True))
         visual = inputs["input_ids"] == self.image_token_id
         inputs |= {
@@ -135,7 +143,14 @@ def _with_adapters(checkpoint: Checkpoint) -> ColQwen25:
         )
     if not checkpoint.allow_pickle:
         require_safetensors(checkpoint.name, checkpoint.revision)
+    # Adapters do not show whether they were trained with a causal mask, or with universal tokens: the configuration
+    # that `training/colqwen25` writes beside them does.
+    config = checkpoint.json("config.json") or {}
+    if checkpoint.bidirectional is None and config.get("text_config", {}).get("is_causal") is False:
+        base = replace(base, bidirectional=True)
     retriever = load_colqwen25(base)
+    if universal_count(config):
+        retriever.add_universal_tokens(universal_count(config))
     folder = checkpoint.folder
     if folder is None:
         from huggingface_hub import snapshot_download
@@ -151,7 +166,7 @@ def add_adapter(model: nn.Module, folder: Path, merge: bool) -> None:
     """Put LoRA adapters from a folder into the model, in place; `merge` folds them into the weights."""
     try:
         from peft import PeftConfig, inject_adapter_in_model, set_peft_model_state_dict
-        from peft.tuners.lora import LoraLayer
+        from peft.tuners.tuners_utils import BaseTunerLayer
     except ImportError:
         raise ImportError(f"{folder} holds LoRA adapters: `pip install 'anchorfold[lora]'` to load them.") from None
     from safetensors.torch import load_file
@@ -164,7 +179,7 @@ def add_adapter(model: nn.Module, folder: Path, merge: bool) -> None:
     if outcome.unexpected_keys:
         raise ValueError(f"{folder} does not fit this model: its adapters name {outcome.unexpected_keys[0]}.")
     for module in model.modules():
-        if merge and isinstance(module, LoraLayer):
+        if merge and isinstance(module, BaseTunerLayer):
             module.merge(safe_merge=True)
 
 
