@@ -255,9 +255,12 @@ class World:
     def move_home(self) -> str:
         """Move all documents to another folder."""
         new = self.folder / f"home-{int(self.home.name.split('-')[1]) + 1}"
-        for name, version in self.files.items():
+        # An index takes documents that are gone along with their folder, until it is told to drop them.
+        gone = [os.path.relpath(s, self.home) for s in self.histories if s.startswith(f"{os.path.abspath(self.home)}/")]
+        for name in dict.fromkeys([*self.files, *gone]):
             old = self.history(self.source(name))
-            self.histories[os.path.abspath(new / name)] = History([None, *old.versions, version], old.torn)
+            versions = [None, *old.versions, self.files.get(name)]
+            self.histories[os.path.abspath(new / name)] = History(versions, old.torn)
             old.versions.append(None)
         self.home.rename(new)
         self.home = new

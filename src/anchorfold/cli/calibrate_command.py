@@ -13,7 +13,10 @@ from anchorfold.cli.look import table
 from anchorfold.cli.options import Bidirectional, Device, TrustRemoteCode, numbers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from anchorfold.evaluation.calibration import Calibration
+    from anchorfold.evaluation.pairs import Pair
     from anchorfold.evaluation.suitability import Kept
 
 
@@ -50,18 +53,18 @@ def calibrate_command(
     retriever = load(model, device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional)
     with err.status("reading pairs") as status:
 
-        def told():  # type: ignore[no-untyped-def]
+        def counted_pairs() -> Iterator[Pair]:
             for number, pair in enumerate(find_pairs(pairs, retriever.page_pixels, count, seed), 1):
                 status.update(f"pair {number} of at most {count}")
                 yield pair
 
-        found = calibrate(retriever, told())
+        found = calibrate(retriever, counted_pairs())
         show(found)
         if compare:
             from anchorfold.evaluation.suitability import compare_on_pairs
 
             retriever.settings = found.settings
-            show_comparison(compare_on_pairs(retriever, told(), numbers(ratios, float)))
+            show_comparison(compare_on_pairs(retriever, counted_pairs(), numbers(ratios, float)))
     verdict(found)
     place = to or (Path(model) / CALIBRATION_FILE if Path(model).is_dir() else Path(CALIBRATION_FILE))
     write_settings(place, found.settings)

@@ -11,9 +11,10 @@ from typing import Any
 
 from PIL import Image
 
+from anchorfold.documents.kinds import Pages
 from anchorfold.documents.limits import MEMORY_EXIT, limit_memory, limit_time
 from anchorfold.documents.messages import MAX_REASON, pages_to_render, receive_request, send
-from anchorfold.documents.pages import Pages, count_pages, load_pages
+from anchorfold.documents.pages import count_pages, load_pages
 from anchorfold.errors import UnreadableDocumentError
 
 THUMBNAIL = 360  # pixels of the longer side

@@ -25,7 +25,14 @@ PANEL, SMALL, MARGIN, MOST_WORDS = 720, 230, 16, 8
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why one page matches one query. `retention` (Pair-SR, percent) is None if the original is not at hand."""
+    """Why one page matches one query. `retention` (Pair-SR, percent) is None if the original is not at hand.
+
+    >>> explanation = explain(index, "net revenue", "reports/annual.pdf", page=2)
+    >>> explanation.evidence.words, explanation.is_original
+    (('net', 'revenue'), True)
+    >>> draw(explanation).size[0] > 500
+    True
+    """
 
     query: str
     document: str
