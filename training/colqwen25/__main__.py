@@ -4,8 +4,8 @@
     torchrun --nproc-per-node 8 -m training.colqwen25 OUTPUT --recipe agc
     python -m training.colqwen25 OUTPUT --set data.train=./our-corpus --set training.num_train_epochs=5
 
-OUTPUT becomes a folder that `anchorfold.load` opens, with curve.json and curves.png. Started again with the same recipe,
-a run that was cut goes on from its last checkpoint.
+OUTPUT becomes a folder that `anchorfold.load` opens, with curve.json and curves.png. Started again with the same
+recipe, a run that was cut goes on from its last checkpoint.
 """
 
 from __future__ import annotations

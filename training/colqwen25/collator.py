@@ -1,4 +1,4 @@
-"""From rows to model inputs, in the loader's worker processes: the same prompts and pictures as `anchorfold.load` makes."""
+"""From rows to model inputs, in the loader's worker processes: the prompts and pictures that a loaded model makes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOBODY = -1
 
 
 class _Weightless(nn.Module):
-    """Stands in for a model where inputs are prepared: on the CPU, of the right precision, cheap to send to a worker."""
+    """Stands in for a model where inputs are prepared: on the CPU, in its precision, cheap to send to a worker."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -35,8 +35,8 @@ class PairCollator:
 
         Returns:
             `queries` and `pages`: keyword arguments of the model; `query_mask (B, Q)`: query tokens that score;
-            `visual (B, T)`: visual tokens; `keys (B,)`: numbers that identify the pages; `relevant (B, R)`: the keys of all
-            known answers to each query, padded.
+            `visual (B, T)`: visual tokens; `keys (B,)`: numbers that identify the pages; `relevant (B, R)`: the keys
+            of all known answers to each query, padded.
         """
         rows = [training_row(row) for row in rows]
         queries, query_mask = self.retriever.prepare_queries([row["query"] for row in rows])

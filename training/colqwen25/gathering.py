@@ -12,8 +12,8 @@ from torch.distributed.nn.functional import all_gather
 def gather_pages(vectors: Tensor, mask: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
     """Every process's pages, in order of processes, and where this one's begin.
 
-    Gradients of other processes' queries come back to the pages of this one and are summed there. DistributedDataParallel
-    then averages over processes, which makes them those of one process with the whole batch.
+    Gradients of other processes' queries come back to the pages of this one and are summed there.
+    DistributedDataParallel then averages over processes: the gradients of one process with the whole batch.
 
     Args:
         vectors: `(B, P, d)`; P may differ between processes, B may not.

@@ -73,9 +73,7 @@ def saliency_of_pages(
     return vectors, [page[signals[0]] for page in tap.pages]
 
 
-def clustered_pages(
-    vectors: Tensor, visual: Tensor, saliency: list[Tensor], cap: int
-) -> tuple[Tensor, Tensor]:
+def clustered_pages(vectors: Tensor, visual: Tensor, saliency: list[Tensor], cap: int) -> tuple[Tensor, Tensor]:
     """Pages as AGC indexes them: `(B, m, d)` and which vectors there are `(B, m)`."""
     pages = [
         cluster(page[seen], weight.to(page), min(cap, len(weight))).vectors

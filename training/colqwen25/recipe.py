@@ -120,11 +120,11 @@ def _overlay(settings: dict[str, Any], changes: dict[str, Any], source: str) -> 
             raise AnchorFoldError(f"{source} sets {section!r}: a recipe has the sections {', '.join(settings)}.")
         for name, value in entries.items():
             if section in SECTIONS:
-                value = _checked(section, name, value, source)
+                _check(section, name, value, source)
             settings[section][name] = value
 
 
-def _checked(section: str, name: str, value: Any, source: str) -> Any:
+def _check(section: str, name: str, value: Any, source: str) -> None:
     kinds = get_type_hints(SECTIONS[section])
     if name not in kinds:
         raise AnchorFoldError(f"{source} sets {section}.{name}: there are {', '.join(kinds)}.")
@@ -134,4 +134,3 @@ def _checked(section: str, name: str, value: Any, source: str) -> Any:
             raise AnchorFoldError(f"{source}: {section}.{name} is one of {', '.join(choices)}, not {value!r}.")
     elif type(value) not in ((float, int) if kinds[name] is float else (kinds[name],)):
         raise AnchorFoldError(f"{source}: {section}.{name} is of type {kinds[name].__name__}, not {value!r}.")
-    return value

@@ -64,7 +64,9 @@ def training_arguments(output: Path, settings: dict[str, Any]) -> TrainingArgume
     try:
         args = TrainingArguments(output_dir=str(output), **{**ARGUMENTS, **settings})
     except (TypeError, ValueError) as problem:
-        raise AnchorFoldError(f"the section training of the recipe does not fit TrainingArguments: {problem}.") from problem
+        raise AnchorFoldError(
+            f"the section training of the recipe does not fit TrainingArguments: {problem}."
+        ) from problem
     if args.n_gpu > 1:
         raise AnchorFoldError(
             f"there are {args.n_gpu} GPUs and one process: start with `torchrun --nproc-per-node {args.n_gpu} -m "

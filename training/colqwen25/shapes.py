@@ -1,4 +1,4 @@
-"""Synthetic pages on which shapes decide: a page shows three of fourteen, a query names them, no two pages show the same.
+"""Synthetic pages on which shapes decide: a page shows three of fourteen, a query names them, no two pages are alike.
 
     python -m training.colqwen25.shapes FOLDER
 
@@ -48,7 +48,7 @@ SHAPES: dict[str, Callable[[Draw, int], None]] = {
     "c": lambda draw, ink: _bars(draw, ink, False),
     "d": lambda draw, ink: draw.rectangle((2, 2, 13, 25), fill=ink),
     "e": lambda draw, ink: draw.rectangle((2, 14, 25, 25), fill=ink),
-    "1": lambda draw, ink: _checks(draw, ink),
+    "1": _checks,
     "2": lambda draw, ink: draw.line(((3, 3), (24, 24)), fill=ink, width=6),
     "3": lambda draw, ink: draw.line(((3, 24), (24, 3)), fill=ink, width=6),
 }

@@ -28,7 +28,12 @@ class PairTrainer(Trainer):
     loss_is_scaled_for_ga = False  # a mean over the batch
 
     def __init__(
-        self, retriever: PromptedRetriever, model: PeftModel, recipe: Recipe, data: TrainingData, args: TrainingArguments
+        self,
+        retriever: PromptedRetriever,
+        model: PeftModel,
+        recipe: Recipe,
+        data: TrainingData,
+        args: TrainingArguments,
     ) -> None:
         self.retriever, self.recipe, self.data = retriever, recipe, data
         super().__init__(

@@ -1,6 +1,6 @@
 """One step of training in as many processes as torchrun starts; the first one writes the gradients.
 
-    torchrun --nproc-per-node 2 -m tests.training.colqwen25.one_step OUTPUT GRADIENTS RECIPE [SECTION.NAME=VALUE ...]
+torchrun --nproc-per-node 2 -m tests.training.colqwen25.one_step OUTPUT GRADIENTS RECIPE [SECTION.NAME=VALUE ...]
 """
 
 import sys

@@ -97,7 +97,7 @@ def test_what_cannot_be_read_is_said(shapes, tmp_path):
     with pytest.raises(AnchorFoldError, match="no column query: it has image, image_filename, answer"):
         read_data(replace(RECIPE, train=str(tmp_path / "set")), tmp_path, 2_000_000, seed=1)
     datasets.DatasetDict(train=dataset(2)).save_to_disk(tmp_path / "untested")
-    with pytest.raises(AnchorFoldError, match="split test of .* cannot be read"):
+    with pytest.raises(AnchorFoldError, match="split test of"):
         read_data(replace(RECIPE, train=str(tmp_path / "untested")), tmp_path, 2_000_000, seed=1)
     with pytest.raises(AnchorFoldError, match="validate on"):
         read_data(replace(RECIPE, train=str(shapes / "train"), held_out=0.0), tmp_path, 2_000_000, seed=1)

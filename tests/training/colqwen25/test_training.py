@@ -80,7 +80,8 @@ def test_loss_falls_and_unseen_pages_are_found(trained):
     losses = [point["loss"] for point in curve if "loss" in point]
     ndcg = [point["ndcg_at_5"] for point in curve if "ndcg_at_5" in point]
     assert losses[-1] < 0.7 * losses[0]
-    assert ndcg[0] < 0.3 < 0.6 < ndcg[-1]
+    assert ndcg[0] < 0.3
+    assert ndcg[-1] > 0.6
     assert read_points(folder) == curve
     assert (folder / "curves.png").stat().st_size > 5_000
 
@@ -133,7 +134,12 @@ def test_two_processes_give_the_gradients_of_one_with_twice_the_batch(material, 
              changes(material, *more[1:], "training.per_device_train_batch_size=8"))  # fmt: skip
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
     module = one_step.__module__
-    two = [tmp_path / "two", tmp_path / "two.pt", "shapes", *changes(material, *more, "training.per_device_train_batch_size=4")]
+    two = [
+        tmp_path / "two",
+        tmp_path / "two.pt",
+        "shapes",
+        *changes(material, *more, "training.per_device_train_batch_size=4"),
+    ]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, *command, module, *map(str, two)], cwd=ROOT, env=environment, capture_output=True, text=True,
@@ -172,7 +178,9 @@ class TestAGC:
         ids = model.prepare_pages([page]).inputs["input_ids"][0].tolist()
         assert ids[:-8] == plain.prepare_pages([page]).inputs["input_ids"][0].tolist()
         assert ids[-8:] == list(range(len(plain.tokenizer), len(plain.tokenizer) + 8))
-        assert torch.equal(model.prepare_queries(["a b"])[0]["input_ids"], plain.prepare_queries(["a b"])[0]["input_ids"])
+        assert torch.equal(
+            model.prepare_queries(["a b"])[0]["input_ids"], plain.prepare_queries(["a b"])[0]["input_ids"]
+        )
         (encoded,) = model.encode_pages([page], anchorfold.AGC(cap=3))
         assert (len(encoded), encoded.full) == (3, 9)
 
