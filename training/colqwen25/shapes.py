@@ -13,7 +13,7 @@ import argparse
 import json
 import random
 from collections.abc import Callable
-from itertools import combinations
+from itertools import combinations, cycle, islice
 from pathlib import Path
 
 import numpy as np
@@ -68,23 +68,30 @@ def draw_page(names: tuple[str, ...], cells: int, rng: random.Random) -> Image.I
 
 
 def write_corpus(folder: Path, pages: list[tuple[str, ...]], cells: int, rng: random.Random) -> None:
-    """A folder in our corpus format: a picture and a query for each page."""
+    """A folder in our corpus format: a picture of each page, a query for each combination."""
     (folder / PAGES_FOLDER).mkdir(parents=True, exist_ok=True)
-    queries = []
+    relevant: dict[tuple[str, ...], list[tuple[str, int]]] = {}
     for number, names in enumerate(pages):
         file = f"page-{number:04}.png"
         draw_page(names, cells, rng).save(folder / PAGES_FOLDER / file)
-        queries.append({"id": str(number), "text": " ".join(names), "relevant": [[file, 0]]})
+        relevant.setdefault(names, []).append((file, 0))
+    queries = [{"id": " ".join(names), "text": " ".join(names), "relevant": files} for names, files in relevant.items()]
     (folder / QUERIES_FILE).write_text("".join(json.dumps(query) + "\n" for query in queries))
 
 
-def write_corpora(folder: Path, train: int = 284, test: int = 80, cells: int = 4, seed: int = 0) -> None:
-    """FOLDER/train and FOLDER/test, 364 pages at most together."""
+def write_corpora(
+    folder: Path, train: int = 284, test: int = 80, cells: int = 4, shapes: int = 14, shown: int = 3, seed: int = 0
+) -> None:
+    """FOLDER/train and FOLDER/test with so many pages, each with `shown` of the first `shapes` shapes.
+
+    No combination is used twice before all are used; fewer shapes make an easier task.
+    """
     rng = random.Random(seed)
-    pages = [tuple(rng.sample(names, 3)) for names in combinations(SHAPES, 3)]
-    rng.shuffle(pages)
+    drawn = [tuple(rng.sample(names, shown)) for names in combinations(list(SHAPES)[:shapes], shown)]
+    rng.shuffle(drawn)
+    pages = list(islice(cycle(drawn), train + test))
     write_corpus(folder / "test", pages[:test], cells, rng)
-    write_corpus(folder / "train", pages[test : test + train], cells, rng)
+    write_corpus(folder / "train", pages[test:], cells, rng)
 
 
 def main() -> None:

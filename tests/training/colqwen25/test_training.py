@@ -44,7 +44,7 @@ def material(tmp_path_factory):
     config = json.loads((folder / "base" / "config.json").read_text())
     config["text_config"]["is_causal"] = True
     (folder / "base" / "config.json").write_text(json.dumps(config))
-    write_corpora(folder / "shapes", test=24, cells=3)
+    write_corpora(folder / "shapes", train=96, test=24, cells=3, shapes=6, shown=1)
     return folder
 
 
@@ -53,6 +53,10 @@ def changes(material, *more):
         f"model.base={material / 'base'}",
         f"data.train={material / 'shapes' / 'train'}",
         f"data.validation={material / 'shapes' / 'test'}",
+        "loss.mask_known_answers=true",
+        "training.per_device_train_batch_size=16",
+        "training.learning_rate=3e-3",
+        "training.warmup_steps=5",
         *more,
     ]
 
@@ -65,7 +69,7 @@ def recipe(material, *more):
 def trained(material, tmp_path_factory):
     """A run of some seconds, with what it returned."""
     folder = tmp_path_factory.mktemp("trained")
-    return folder, train(folder, recipe(material, "training.max_steps=90", "training.eval_steps=45"))
+    return folder, train(folder, recipe(material, "training.max_steps=40", "training.eval_steps=20"))
 
 
 def states(model, material):
@@ -161,7 +165,7 @@ class TestAGC:
     @pytest.fixture(scope="class")
     def agc(self, material, tmp_path_factory):
         folder = tmp_path_factory.mktemp("agc")
-        more = ["agc.tokens=8", "agc.cap=3", "training.max_steps=120", "training.eval_steps=60"]
+        more = ["agc.tokens=8", "agc.cap=3", "training.max_steps=60", "training.eval_steps=30"]
         train(folder, recipe(material, *more))
         return folder
 
