@@ -246,6 +246,8 @@ class World:
         return f"take away the permission to read {folder}"
 
     def unlock_folders(self) -> str:
+        for name in filter(self.is_locked, self.files):
+            self.history(self.source(name)).versions.append(self.files[name])  # whoever read before saw it locked
         for folder in self.locked:
             (self.home / folder).chmod(0o755)
         text = f"give back the permission to read {', '.join(sorted(self.locked)) or 'nothing'}"

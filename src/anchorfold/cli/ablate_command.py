@@ -10,8 +10,8 @@ import typer
 
 from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.cli.app import app, err, out, quiet_libraries
-from anchorfold.cli.look import table
 from anchorfold.cli.options import Device, Documents, Model, TrustRemoteCode
+from anchorfold.cli.printing import table
 from anchorfold.errors import AnchorFoldError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import typer
 
 from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.cli.app import app, err, out, quiet_libraries
-from anchorfold.cli.look import table
 from anchorfold.cli.options import Bidirectional, Device, Documents, Methods, Model, TrustRemoteCode, numbers
+from anchorfold.cli.printing import table
 
 DEFAULT_RATIOS = "0.5,0.2,0.1,0.05"
 

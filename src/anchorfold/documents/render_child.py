@@ -118,10 +118,10 @@ class RenderChild:
 def file_version(path: str) -> object:
     """Differs after every change of the file."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def printable(problem: Exception) -> str:
