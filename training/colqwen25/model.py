@@ -13,7 +13,7 @@ from transformers.utils import is_flash_attn_2_available
 
 import anchorfold
 from anchorfold.attention.tap import AttentionTap
-from anchorfold.backbones.colqwen25 import ColQwen25
+from anchorfold.backbones.colqwen import ColQwen, ColQwen25Model
 from anchorfold.compressors import AGC
 from anchorfold.compressors.agc import cluster
 from anchorfold.errors import AnchorFoldError
@@ -22,12 +22,12 @@ from training.colqwen25.recipe import ModelRecipe, Recipe
 log = logging.getLogger(__name__)
 
 
-def load_base(recipe: ModelRecipe, device: torch.device) -> ColQwen25:
+def load_base(recipe: ModelRecipe, device: torch.device) -> ColQwen:
     """The base model, frozen, with the mask, page size and attention that the recipe wants."""
     retriever = anchorfold.load(
         recipe.base, device=device, dtype=getattr(torch, recipe.dtype), bidirectional=recipe.bidirectional
     )
-    if not isinstance(retriever, ColQwen25):
+    if not isinstance(retriever, ColQwen) or not isinstance(retriever.model, ColQwen25Model):
         raise AnchorFoldError(f"{recipe.base} is a {retriever.family} model; this trains ColQwen2.5.")
     retriever.name = recipe.base
     images = retriever.image_processor
@@ -42,7 +42,7 @@ def load_base(recipe: ModelRecipe, device: torch.device) -> ColQwen25:
     return retriever
 
 
-def build(recipe: Recipe, device: torch.device) -> tuple[ColQwen25, PeftModel]:
+def build(recipe: Recipe, device: torch.device) -> tuple[ColQwen, PeftModel]:
     """A retriever, and the same model as peft sees it: what the one trains, the other encodes with."""
     retriever = load_base(recipe.model, device)
     tokens = retriever.add_universal_tokens(recipe.agc.tokens) if recipe.agc.tokens else None
@@ -58,7 +58,7 @@ def build(recipe: Recipe, device: torch.device) -> tuple[ColQwen25, PeftModel]:
 
 
 def saliency_of_pages(
-    retriever: ColQwen25, model: nn.Module, inputs: dict[str, Tensor], visual: Tensor
+    retriever: ColQwen, model: nn.Module, inputs: dict[str, Tensor], visual: Tensor
 ) -> tuple[Tensor, list[Tensor]]:
     """All vectors `(B, T, d)` of some pages, and each page's saliency `(N,)`, both with gradients.
 
@@ -84,7 +84,7 @@ def clustered_pages(vectors: Tensor, visual: Tensor, saliency: list[Tensor], cap
     return padded, torch.arange(padded.shape[1], device=vectors.device) < lengths[:, None]
 
 
-def export(retriever: ColQwen25, model: PeftModel, folder: Path) -> None:
+def export(retriever: ColQwen, model: PeftModel, folder: Path) -> None:
     """What `anchorfold.load` opens: adapters, and a configuration that remembers the mask and the universal tokens."""
     model.save_pretrained(folder, save_embedding_layers=False)
     retriever.model.config.save_pretrained(folder)

@@ -84,6 +84,7 @@ def main() -> None:
         index_command,
         manage_commands,
         methods_command,
+        models_command,
         report_command,
         search_command,
         serve_command,
