@@ -1,9 +1,10 @@
-"""What training AGC is worth: NDCG@5 of a trained model beside the same one without what it learnt.
+"""What training AGC is worth: NDCG@5 of a model that was trained for it beside what has not been.
 
-    python -m training.colqwen25.controls MODEL CORPUS --cap 4
+    python -m training.colqwen25.controls AGC_MODEL PLAIN_MODEL CORPUS --cap 4
 
-Trained: the model as it is. Untrained tokens: its universal tokens drawn anew. Random anchors: centroids and weights by
-chance, on the trained model's vectors; clustering and averaging are AGC's in all three.
+Trained tokens: the model trained with universal tokens. Untrained tokens: the model trained without, and as many tokens
+drawn anew. Random anchors: centroids and weights by chance, on the vectors of either model. Clustering and averaging are
+AGC's in all of them.
 """
 
 from __future__ import annotations
@@ -12,14 +13,11 @@ import argparse
 import tempfile
 import zlib
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import nn
 
 import anchorfold
 from anchorfold.attention.layer_settings import LayerSettings
-from anchorfold.backbones.universal import draw_rows, universal_token
 from anchorfold.compressors import AGC
 from anchorfold.compressors.agc import cluster
 from anchorfold.compressors.base import BudgetCompressor
@@ -41,37 +39,30 @@ class RandomAnchors(BudgetCompressor):
         return cluster(page.embeddings, saliency, m)
 
 
-@torch.no_grad()
-def forget_tokens(retriever: Any) -> None:
-    """Draw the universal tokens of a loaded model anew, in place."""
-    count = retriever.settings.universal
-    ids = retriever.tokenizer.convert_tokens_to_ids([universal_token(number) for number in range(count)])
-    # Adapters wrap the embedding.
-    embedding = next(m for m in retriever.model.get_input_embeddings().modules() if isinstance(m, nn.Embedding))
-    embedding.weight[ids] = draw_rows(count, embedding.embedding_dim).to(embedding.weight)
-
-
-def compare(model: Path, validation: Validation, cap: int, batch_size: int = 16) -> dict[str, float]:
-    """NDCG@5 of the three."""
-    retriever = anchorfold.load(model, device="cpu")
-    figures = {
-        "trained": ndcg_at_5(retriever, validation, AGC(cap=cap), batch_size),
-        "random anchors": ndcg_at_5(retriever, validation, RandomAnchors(cap=cap), batch_size),
+def compare(agc: Path, plain: Path, validation: Validation, cap: int, batch_size: int = 16) -> dict[str, float]:
+    """NDCG@5 of a model trained with universal tokens, of one trained without, and of random anchors on both."""
+    trained, untrained = (anchorfold.load(folder, device="cpu") for folder in (agc, plain))
+    untrained.add_universal_tokens(trained.settings.universal)
+    columns = {
+        "trained tokens": (trained, AGC(cap=cap)),
+        "untrained tokens": (untrained, AGC(cap=cap)),
+        "random anchors, model trained with tokens": (trained, RandomAnchors(cap=cap)),
+        "random anchors, model trained without": (untrained, RandomAnchors(cap=cap)),
     }
-    forget_tokens(retriever)
-    return {**figures, "untrained tokens": ndcg_at_5(retriever, validation, AGC(cap=cap), batch_size)}
+    return {name: ndcg_at_5(model, validation, method, batch_size) for name, (model, method) in columns.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
+    parser.add_argument("agc", type=Path)
+    parser.add_argument("plain", type=Path)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--cap", type=int, default=128)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        rows = corpus_rows(arguments.corpus, Path(folder), pixels=2_000_000)
-        for name, value in compare(arguments.model, validation_of(rows), arguments.cap).items():
-            print(f"{name:16}  {value:.3f}")
+        validation = validation_of(corpus_rows(arguments.corpus, Path(folder), pixels=2_000_000))
+        for name, value in compare(arguments.agc, arguments.plain, validation, arguments.cap).items():
+            print(f"{value:.3f}  {name}")
 
 
 if __name__ == "__main__":

@@ -198,6 +198,7 @@ def _load_model(checkpoint: Checkpoint, layout: Layout) -> Any:
         key_mapping=KEY_MAPPING,
         not_used=UNUSED_NORM if model_class is NemotronQwen3Model else (),
     )
+    model._weight_conversions = []  # saved again, weights have our names: the patterns cannot be read backwards
     causal = getattr(model.config.text_config, "is_causal", True) and not layout.bidirectional
     if layout.bidirectional and checkpoint.bidirectional is False:
         raise ValueError(f"{checkpoint.name} was trained without a causal mask, and is run as it was trained.")
