@@ -17,12 +17,12 @@ from tests.number_reader import write_pdf
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     write_pdf(folder / "pdfs/a.pdf", [0, 100, 200])
-    lines = [{"id": f"q{i}", "text": f"words number {i}", "relevant": [["a.pdf", i]]} for i in range(3)]
+    lines = [{"id": f"q{i}", "text": f"words number {i}", "relevant": [["a.pdf", i % 3]]} for i in range(9)]
     (folder / "queries.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return folder
 
 
-def told(run):
+def causal_warnings(run):
     """The warnings of that kind that a run gives."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
@@ -33,7 +33,7 @@ def told(run):
 
 COMMANDS = {
     "eval": ("eval", "CORPUS", "--methods", "anchorfold,sap", "--ratios", "0.5", "--to", "OUT"),
-    "calibrate": ("calibrate", "MODEL", "--pairs", "CORPUS", "--count", "2", "--to", "OUT/settings.json"),
+    "calibrate": ("calibrate", "MODEL", "--pairs", "CORPUS", "--count", "9", "--to", "OUT/settings.json"),
     "ablate": ("ablate", "variants", "CORPUS", "--to", "OUT"),
     "index": ("index", "CORPUS/pdfs", "--to", "OUT/my.index"),
 }
@@ -65,7 +65,7 @@ def test_commands(command, corpus, checkpoints, tmp_path):
         completed = CliRunner().invoke(app, words, catch_exceptions=False)
         assert completed.exit_code == 0, completed.output
 
-    (text,) = told(run)
+    (text,) = causal_warnings(run)
     assert ". " not in text
 
 
@@ -77,9 +77,9 @@ def test_attach(checkpoints, images):
         for _ in range(2):
             encoder.encode_document(images[:1])
 
-    assert len(told(run)) == 1
+    assert len(causal_warnings(run)) == 1
 
 
 def test_a_bidirectional_one_is_silent(checkpoints, images):
     model = anchorfold.load(checkpoints["colqwen2.5"])
-    assert told(lambda: model.encode_pages(images[:1], anchorfold.AnchorFold(ratio=0.5))) == []
+    assert causal_warnings(lambda: model.encode_pages(images[:1], anchorfold.AnchorFold(ratio=0.5))) == []

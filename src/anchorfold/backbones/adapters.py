@@ -78,7 +78,7 @@ def plain_linear(module: nn.Module) -> nn.Module:
     """A linear layer as one matrix: with its LoRA adapters folded in, in float32, if they are kept apart."""
     if not hasattr(module, "get_base_layer"):
         return module
-    if not module.merged:  # type: ignore[truthy-function]
+    if not module.merged:
         module = copy.deepcopy(module).float()
         module.merge()  # type: ignore[operator]
     base: nn.Module = module.get_base_layer()  # type: ignore[operator]
