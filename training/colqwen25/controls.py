@@ -3,8 +3,8 @@
     python -m training.colqwen25.controls AGC_MODEL PLAIN_MODEL CORPUS --cap 4
 
 Trained tokens: the model trained with universal tokens. Untrained tokens: the model trained without, and as many
-tokens drawn anew. Random anchors: centroids and weights by chance, on the vectors of either model. Clustering and averaging
-are AGC's in all of them.
+tokens drawn anew. Random anchors: centroids and weights by chance, on the vectors of either model. Clustering and
+averaging are AGC's in all of them.
 """
 
 from __future__ import annotations
