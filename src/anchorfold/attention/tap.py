@@ -124,10 +124,13 @@ class AttentionTap:
         model: the model to run inside the block.
         layers: its language layers' attention modules, in order.
         signals: what to collect; only the layers that they name do any extra work.
+        gradients: let gradients flow through what is collected, to train with it.
     """
 
-    def __init__(self, model: nn.Module, layers: Sequence[nn.Module], signals: Iterable[Signal]) -> None:
-        self.model, self.layers = model, list(layers)
+    def __init__(
+        self, model: nn.Module, layers: Sequence[nn.Module], signals: Iterable[Signal], gradients: bool = False
+    ) -> None:
+        self.model, self.layers, self.gradients = model, list(layers), gradients
         self.wanted: dict[int, list[Signal]] = {}
         for signal in dict.fromkeys(signals):
             if not 0 <= signal.layer < len(self.layers):
@@ -179,7 +182,7 @@ class AttentionTap:
         signals = self.wanted[number]
         kinds = {type(s): [r for r in signals if type(r) is type(s)] for s in signals}
 
-        @torch.no_grad()
+        @torch.enable_grad() if self.gradients else torch.no_grad()
         def observe(query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:
             if self._visual is None:
                 raise UnreadableAttentionError(
