@@ -303,9 +303,13 @@ class TestReplacing:
         reader.encoded.clear()
         index.add(path, stop=lambda: len(reader.encoded) >= 2)
         assert index.search("page 1", top=1)[0].score > index.search("page 4", top=1)[0].score
+        os.utime(path)  # written again meanwhile, with the same content
         index.add(path)
         assert reader.encoded == [4, 5, 6]
         assert index.info().pages == 3
+        version = index.version
+        index.add(path)
+        assert index.version == version
 
     def test_going_back_to_the_old_version_drops_staged_pages(self, index, tmp_path, reader):
         path = write_pdf(tmp_path / "a.pdf", [1, 2, 3])
