@@ -182,7 +182,7 @@ class AttentionTap:
         signals = self.wanted[number]
         kinds = {type(s): [r for r in signals if type(r) is type(s)] for s in signals}
 
-        @torch.enable_grad() if self.gradients else torch.no_grad()
+        @torch.enable_grad() if self.gradients else torch.no_grad()  # type: ignore[untyped-decorator]
         def observe(query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:
             if self._visual is None:
                 raise UnreadableAttentionError(
