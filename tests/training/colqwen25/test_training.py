@@ -23,7 +23,7 @@ from training.colqwen25.shapes import write_corpora
 from training.colqwen25.validation import ndcg_at_5
 
 ROOT = Path(__file__).parents[3]
-SHORT = ["training.max_steps=60", "training.eval_steps=30", "training.lr_scheduler_type=constant_with_warmup"]
+SHORT = ["training.max_steps=80", "training.eval_steps=40"]
 pytestmark = pytest.mark.slow
 
 
@@ -66,8 +66,7 @@ def changes(material, *more):
         f"data.validation={material / 'shapes' / 'test'}",
         "loss.mask_known_answers=true",
         "training.per_device_train_batch_size=16",
-        "training.learning_rate=3e-3",
-        "training.warmup_steps=5",
+        "training.warmup_steps=10",
         *more,
     ]
 
