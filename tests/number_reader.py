@@ -57,7 +57,7 @@ class NumberReader:
         return None
 
     def encode_pages(self, images, compressor=None, batch_size=None):
-        found = []
+        encoded_pages = []
         for image in images:
             time.sleep(self.seconds)
             number = read_number(image)
@@ -66,8 +66,8 @@ class NumberReader:
                 torch.from_numpy(number_vectors(number)), lambda z: z, Signals(), PatchGrid.single(ROWS, COLUMNS)
             )
             folded = (compressor or FullIndex()).compress(state, self.settings)
-            found.append(EncodedPage(folded.vectors, folded.anchors, folded.groups, folded.weights, state.grid))
-        return found
+            encoded_pages.append(EncodedPage(folded.vectors, folded.anchors, folded.groups, folded.weights, state.grid))
+        return encoded_pages
 
     def encode_queries(self, texts):
         return [
@@ -76,8 +76,8 @@ class NumberReader:
 
 
 def index_settings(**changes) -> IndexSettings:
-    given = {
+    defaults = {
         "model": NumberReader.name, "fingerprint": NumberReader.fingerprint, "dim": DIM, "method": "1d-pooling",
         "options": {"ratio": 0.25}, "window": (1, 2), "steps": 6,
     }  # fmt: skip
-    return IndexSettings(**{**given, **changes})
+    return IndexSettings(**{**defaults, **changes})

@@ -97,7 +97,7 @@ def test_everything_public_has_an_example(name):
 def test_python_in_the_readme(folder, encoder, tmp_path, monkeypatch):
     shutil.copytree(folder / "reports", tmp_path / "reports")
     monkeypatch.chdir(tmp_path)
-    names = {"encoder": encoder}
+    names, compared = {"encoder": encoder}, 0
     blocks = BLOCK.findall(README)
     for (language, code), (next_language, expected) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
         if language != "python":
@@ -110,6 +110,8 @@ def test_python_in_the_readme(folder, encoder, tmp_path, monkeypatch):
             exec(compile(code, "README.md", "exec"), names)
         if next_language == "" and expected.strip() and "print" in code:
             assert printed.getvalue() == expected
+            compared += 1
+    assert compared == 1
     anchorfold.compressors.COMPRESSORS.unregister("first")
 
 

@@ -46,7 +46,7 @@ def test_pages_keep_their_shape_and_a_limit(tmp_path):
     Image.new("RGB", (4000, 1000)).save(tmp_path / "wide.png")
     with open_pages(tmp_path / "wide.png", pixels=100_000) as pages:
         width, height = pages.image(0).size
-    assert width * height <= 101_000
+    assert 95_000 <= width * height <= 101_000
     assert width / height == pytest.approx(4, rel=0.02)
 
 
@@ -189,4 +189,4 @@ def test_what_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "a.pdf")
     (tmp_path / "b.pdf").mkdir()
     assert problem(tmp_path / "a.pdf") == "not a file"
-    assert problem(tmp_path / "b.pdf") in ("not a file", "is a directory")
+    assert problem(tmp_path / "b.pdf") == "is a directory"

@@ -177,37 +177,37 @@ def test_ornament_is_paper_on_invented_pages_only(data):
                 assert len(shows) + len(example.paper) == len(example.kept)
 
 
-def test_anchors_are_wanted_for_what_they_add():
+def test_anchors_are_chosen_for_what_they_add():
     vectors = torch.eye(4)[[0, 0, 1, 2, 3]]  # two patches print the first word; the last one prints none
     values = torch.tensor([0.9, 0.4, 0.1])
-    taken, added = losses.anchors_wanted(vectors, torch.eye(4)[:3], values, 5)
-    assert taken.tolist() == [0, 2, 3]
+    anchors, added = losses.cover_words(vectors, torch.eye(4)[:3], values, 5)
+    assert anchors.tolist() == [0, 2, 3]
     assert added.tolist() == pytest.approx([0.9, 0.4, 0.1])
-    assert losses.anchors_wanted(vectors, torch.eye(4)[:3], values, 1)[0].tolist() == [0]
-    # The second mention shows the word better by a hair: the first is still taken.
+    assert losses.cover_words(vectors, torch.eye(4)[:3], values, 1)[0].tolist() == [0]
+    # The second mention shows the word better by a hair: the first is still chosen.
     hair = torch.nn.functional.normalize(vectors + torch.tensor([[0, 0, 0, 0.1]] + [[0.0] * 4] * 4), dim=1)
-    assert losses.anchors_wanted(hair, torch.eye(4)[:3], values, 5)[0].tolist()[0] == 0
+    assert losses.cover_words(hair, torch.eye(4)[:3], values, 5)[0].tolist()[0] == 0
 
 
-def test_attention_is_asked_for_the_patches_that_were_taken():
-    taken, added = torch.tensor([4, 1]), torch.tensor([0.9, 0.4])
+def test_attention_gathers_at_the_anchors():
+    anchors, added = torch.tensor([4, 1]), torch.tensor([0.9, 0.4])
     gathered, spread = torch.tensor([0.1, 1.5, 0.1, 0.1, 3.2]), torch.ones(5)
-    assert losses.centrality_loss(gathered, taken, added) < losses.centrality_loss(spread, taken, added)
-    assert losses.selection_loss(gathered, taken, [1, 2]) < losses.selection_loss(spread, taken, [1, 2])
+    assert losses.centrality_loss(gathered, anchors, added) < losses.centrality_loss(spread, anchors, added)
+    assert losses.selection_loss(gathered, anchors, [1, 2]) < losses.selection_loss(spread, anchors, [1, 2])
     wrong = gathered.flip(0)
-    assert losses.selection_loss(wrong, taken, [1, 2]) > losses.selection_loss(spread, taken, [1, 2])
-    assert losses.selection_loss(spread, taken[:0], [2]) == 0
+    assert losses.selection_loss(wrong, anchors, [1, 2]) > losses.selection_loss(spread, anchors, [1, 2])
+    assert losses.selection_loss(spread, anchors[:0], [2]) == 0
 
 
 def test_repeats_are_asked_to_look_at_their_anchor():
     vectors = torch.eye(3)[[0, 0, 1, 0, 2]]  # patches 1 and 3 repeat patch 0; the last one is blank
-    printed, taken, added = torch.arange(4), torch.tensor([0, 2]), torch.tensor([0.9, 0.4])
+    printed, anchors, added = torch.arange(4), torch.tensor([0, 2]), torch.tensor([0.9, 0.4])
     even, pointing = torch.full((2, 5, 5), 0.2), torch.full((2, 5, 5), 0.2)
     pointing[0, 1], pointing[0, 3] = torch.eye(5)[0], torch.eye(5)[0]  # one head of the two
-    assert losses.repeat_loss(even, vectors, printed, taken, added).item() == pytest.approx(-math.log(0.2))
-    assert losses.repeat_loss(pointing, vectors, printed, taken, added).item() == pytest.approx(-math.log(0.6))
-    assert losses.repeat_loss(even, torch.eye(5), printed, taken, added) == 0  # nothing repeats
-    assert losses.repeat_loss(even, vectors, printed, taken[:0], added[:0]) == 0  # a page of single letters
+    assert losses.repeat_loss(even, vectors, printed, anchors, added).item() == pytest.approx(-math.log(0.2))
+    assert losses.repeat_loss(pointing, vectors, printed, anchors, added).item() == pytest.approx(-math.log(0.6))
+    assert losses.repeat_loss(even, torch.eye(5), printed, anchors, added) == 0  # nothing repeats
+    assert losses.repeat_loss(even, vectors, printed, anchors[:0], added[:0]) == 0  # a page of single letters
 
 
 def test_rare_large_and_repeated_words_are_asked_for():
