@@ -115,8 +115,8 @@ class TestPages:
         tiles = encoded.grid.tiles
         edges = [(t.left * across, t.top * down, t.right * across, t.bottom * down) for t in tiles[: across * down]]
         assert edges == [(x, y, x + 1, y + 1) for y in range(down) for x in range(across)]
-        whole = [(t.left, t.top, t.right, t.bottom) for t in tiles[across * down :]]
-        assert whole == [(0, 0, 1, 1)] * (across * down > 1)  # a page in one tile has no thumbnail
+        thumbnails = [(t.left, t.top, t.right, t.bottom) for t in tiles[across * down :]]
+        assert thumbnails == [(0, 0, 1, 1)] * (across * down > 1)  # a page in one tile has no thumbnail
         assert {(t.rows, t.columns) for t in tiles} == {(4, 4)}
         assert encoded.full == 16 * len(tiles)
 
@@ -287,8 +287,8 @@ class TestConfiguration:
 
     def test_the_processors_file_wins(self, checkpoints, tmp_path):
         folder = edited(checkpoints["nemotron"], tmp_path / "processor", use_thumbnail=False, max_input_tiles=2)
-        said = {"max_input_tiles": 4, "use_thumbnail": True, "query_prefix": "question:", "image_size": None}
-        (folder / "processor_config.json").write_text(json.dumps(said))
+        settings = {"max_input_tiles": 4, "use_thumbnail": True, "query_prefix": "question:", "image_size": None}
+        (folder / "processor_config.json").write_text(json.dumps(settings))
         model = anchorfold.load(folder, device="cpu")
         assert len(model.encode_pages([noise_page(0, 400, 100)])[0].grid.tiles) == 5
         assert model.config.query_prefix == "question:"

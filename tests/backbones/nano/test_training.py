@@ -90,9 +90,10 @@ def test_pieces_of_a_page_keep_their_labels(data):
         piece = crops.real_piece(page, random.Random(seed), *size)
         assert piece.pixels.shape == size
         words = labels.group_words(piece.symbols, piece.boxes)
-        for left, top, right, bottom in words.boxes.round().astype(int).clip(0):
-            part = piece.pixels[top:bottom, left:right]
-            assert not part.size or min(part.shape) < 6 or np.ptp(part) > 60
+        parts = [piece.pixels[t:b, x:r] for x, t, r, b in words.boxes.round().astype(int).clip(0)]
+        complete = [part for part in parts if min(part.shape) >= 6]  # what the window cuts off may show no ink
+        assert len(complete) > 2
+        assert min(np.ptp(part) for part in complete) > 60
 
 
 def test_ligatures_are_split():
@@ -114,11 +115,11 @@ def test_patches_name_the_word_that_covers_them():
 
 def test_character_maps():
     boxes = np.array([[0, 0, 8, 16], [8, 0, 16, 16], [16, 0, 200, 300]], np.float32)
-    found = labels.character_map("ab?", boxes, 32, 32)
-    assert (found[0, :2] == labels.INDEX["a"]).all()
-    assert (found[1, 2:4] == labels.INDEX["b"]).all()
-    assert (found[3, 4:] == labels.IGNORE).all()  # too tall to be read at this scale
-    assert (found[2:, :4] == labels.BLANK).all()
+    symbols = labels.character_map("ab?", boxes, 32, 32)
+    assert (symbols[0, :2] == labels.INDEX["a"]).all()
+    assert (symbols[1, 2:4] == labels.INDEX["b"]).all()
+    assert (symbols[3, 4:] == labels.IGNORE).all()  # too tall to be read at this scale
+    assert (symbols[2:, :4] == labels.BLANK).all()
 
 
 def test_invented_pages_are_reproducible_and_skew_follows():
@@ -128,7 +129,7 @@ def test_invented_pages_are_reproducible_and_skew_follows():
     assert len(symbols) == len(boxes) > 0
     turned, moved = scanning.turn(image, boxes, 1.5, 255)
     assert turned.size == image.size
-    assert np.abs(moved - boxes).max() < 16
+    assert 1 < np.abs(moved - boxes).max() < 16
 
 
 def test_text_is_set_in_its_order():
@@ -275,10 +276,10 @@ def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
     (guided,) = trained.encode_pages([corpus.load_page(page)[0]], anchorfold.AGC(cap=9))
     assert len(guided) == 9
 
-    found = evaluate.read_page(model, *corpus.load_page(page), random.Random(1))
-    assert found
-    assert all(0 < r.share <= 1 and r.height > 0 for r in found)
+    reads = evaluate.read_page(model, *corpus.load_page(page), random.Random(1))
+    assert reads
+    assert all(0 < r.share <= 1 and r.height > 0 for r in reads)
     pictures.draw_curves(data, ["reading", "words"], tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 5_000
-    tinted = np.asarray(pictures.colour_page(corpus.load_page(page)[0], found, 48, 24)).astype(int)
+    tinted = np.asarray(pictures.colour_page(corpus.load_page(page)[0], reads, 48, 24)).astype(int)
     assert (abs(tinted[..., 0] - tinted[..., 2]) > 20).any()  # grey paper, coloured patches
