@@ -89,12 +89,14 @@ def test_a_renderer_that_was_taken_over_costs_a_document_and_one_line(tmp_path, 
 
 def test_nothing_from_the_renderer_is_run(tmp_path, monkeypatch):
     """The messages were pickles once: whoever took over the renderer ran what they liked in its parent."""
+    pickle.loads(pickle.dumps(Payload(tmp_path / "proof"))).close()
+    assert (tmp_path / "proof").exists()
     data = pickle.dumps(Payload(tmp_path / "run"), protocol=5)
     evil = f"os.write(self.answers, {len(data).to_bytes(8, 'little') + data!r})"
     (tmp_path / "docs").mkdir()
     write_pdf(tmp_path / "docs/evil.pdf", [2])
     replace_renderer(tmp_path, monkeypatch, evil)
-    events_of(tmp_path / "docs")
+    assert events_of(tmp_path / "docs") == [("evil.pdf", None, GARBLED)]
     assert not (tmp_path / "run").exists()
 
 
