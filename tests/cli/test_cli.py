@@ -75,12 +75,12 @@ def test_search_takes_several_queries_from_standard_input(folder):
 
 
 def test_info(folder):
-    found = json.loads(run("info", "my.index", "--json", cwd=folder).stdout)
-    assert {"documents", "pages", "vectors", "full_vectors", "bytes", "model", "method"} <= set(found)
-    assert (found["documents"], found["pages"], found["method"]) == (3, 6, "anchorfold")
-    assert found["full_vector_bytes"] / found["vector_bytes"] == pytest.approx(found["vectors_times_smaller"], abs=0.01)
-    on_disk = found["bytes"] - found["thumbnail_bytes"]
-    assert found["full_vector_bytes"] / on_disk == pytest.approx(found["times_smaller"], abs=0.01)
+    info = json.loads(run("info", "my.index", "--json", cwd=folder).stdout)
+    assert {"documents", "pages", "vectors", "full_vectors", "bytes", "model", "method"} <= set(info)
+    assert (info["documents"], info["pages"], info["method"]) == (3, 6, "anchorfold")
+    assert info["full_vector_bytes"] / info["vector_bytes"] == pytest.approx(info["vectors_times_smaller"], abs=0.01)
+    on_disk = info["bytes"] - info["thumbnail_bytes"]
+    assert info["full_vector_bytes"] / on_disk == pytest.approx(info["times_smaller"], abs=0.01)
     assert "times smaller" in run("info", "my.index", cwd=folder).stdout
 
 
@@ -200,9 +200,9 @@ def test_a_damaged_page_is_found_dropped_and_made_again(copy):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    found = run("check", "my.index", code=1, cwd=copy).stderr
-    assert "reports/a.pdf" in found
-    assert "--repair" in found
+    report = run("check", "my.index", code=1, cwd=copy).stderr
+    assert "reports/a.pdf" in report
+    assert "--repair" in report
     (damage,) = json.loads(run("check", "my.index", "--repair", "--json", cwd=copy).stdout.splitlines()[0])
     assert damage["documents"] == ["reports/a.pdf", "reports/old.pdf", "reports/scan.png"]
     run("check", "my.index", cwd=copy)

@@ -37,11 +37,11 @@ class TestSearching:
             assert client.get("/api/search", params={"q": QUERY, "document": name}).json()["results"] == []
 
     def test_info(self, client):
-        found = client.get("/api/info").json()
-        assert (found["documents"], found["pages"]) == (2, 11)
-        assert found["full_vector_bytes"] / found["vector_bytes"] == pytest.approx(5, abs=0.05)
-        on_disk = found["bytes"] - found["thumbnail_bytes"]
-        assert found["times_smaller"] == pytest.approx(found["full_vector_bytes"] / on_disk, abs=0.01)
+        info = client.get("/api/info").json()
+        assert (info["documents"], info["pages"]) == (2, 11)
+        assert info["full_vector_bytes"] / info["vector_bytes"] == pytest.approx(5, abs=0.05)
+        on_disk = info["bytes"] - info["thumbnail_bytes"]
+        assert info["times_smaller"] == pytest.approx(info["full_vector_bytes"] / on_disk, abs=0.01)
 
     def test_every_method_that_is_offered_can_be_compared(self, client):
         choices = client.get("/api/info").json()["choices"]
