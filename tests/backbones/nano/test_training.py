@@ -86,14 +86,15 @@ def test_pages_carry_their_words(data):
 def test_pieces_of_a_page_keep_their_labels(data):
     """Wherever the window falls, on the page or beyond it, letters lie on ink."""
     page = next((data / "pages" / "train").glob("*.npz"))
+    complete: list[np.ndarray] = []
     for seed, size in enumerate([(128, 256), (1400, 1100), (64, 1400)]):
         piece = crops.real_piece(page, random.Random(seed), *size)
         assert piece.pixels.shape == size
         words = labels.group_words(piece.symbols, piece.boxes)
         parts = [piece.pixels[t:b, x:r] for x, t, r, b in words.boxes.round().astype(int).clip(0)]
-        complete = [part for part in parts if min(part.shape) >= 6]  # what the window cuts off may show no ink
-        assert len(complete) > 2
-        assert min(np.ptp(part) for part in complete) > 60
+        complete += [part for part in parts if min(part.shape) >= 6]  # what the window cuts off may show no ink
+    assert len(complete) > 20
+    assert min(np.ptp(part) for part in complete) > 60
 
 
 def test_ligatures_are_split():
