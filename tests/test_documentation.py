@@ -2,7 +2,7 @@
 
 import contextlib
 import doctest
-import importlib
+import importlib.util
 import inspect
 import io
 import pkgutil

@@ -37,7 +37,7 @@ def test_damaged_files_cost_pages_and_one_plain_line_each():
     assert (completed.returncode, completed.stderr) == (0, "")
     assert "\n0 violations\n" in completed.stdout
     pages_rendered, pages_lost, documents_lost = (
-        int(re.search(rf"(\d+) {what}", completed.stdout)[1])
+        int(re.search(rf"(\d+) {what}", completed.stdout).group(1))
         for what in ("pages rendered", "pages lost", "documents lost")
     )
     assert pages_rendered > 50
