@@ -17,6 +17,14 @@ torch.set_num_threads(2)
 KINDS = list(tiny.MAKERS)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory):
+    """Calibrations of tests, also those in processes of their own, stay out of the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANCHORFOLD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoints")

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from anchorfold.errors import AnchorFoldError
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
 
-def entry_points(**selection: str) -> EntryPoints:
+def entry_points(**selection: str) -> Iterable[EntryPoint]:
     """What installed packages offer; reading that takes a while, so it is imported when it is asked for."""
     from importlib import metadata
 
-    return metadata.entry_points(**selection)
+    points: Iterable[EntryPoint] = metadata.entry_points().select(**selection)
+    return points
 
 
 class Registry(Generic[T]):

@@ -89,6 +89,7 @@ def main() -> None:
         manage_commands,
         mcp_command,
         methods_command,
+        models_command,
         report_command,
         search_command,
         serve_command,

@@ -134,7 +134,7 @@ class _Run:
         if problem is not None or page.vectors is None:
             self.report.skipped.append((f"{page.document} page {page.page}", problem or "it has no vectors"))
             return
-        encoded = compress(page.vectors, self.compressor)
+        encoded = compress(page.vectors.astype(np.float32, copy=False), self.compressor)
         self._rows.append(self.writer.row(page.document, page.page, encoded))
         self.report.pages += 1
         self.report.vectors += len(encoded)
