@@ -333,12 +333,12 @@ def test_agreement_of_candidates_with_a_scan_of_everything(folder, tmp_path):
     table = new_table(tmp_path / "large.index", 128, 1, "nano", QuerySide().fingerprint)
     append_pages(table, *random_pages(FIRST_PAGES, 128, 1, 2))
     update_lists(table)
-    asked = ("bench", "agreement", tmp_path / "large.index", tmp_path / "queries.jsonl")
-    found = json.loads(run(*asked, "--json").stdout)
-    assert [f["candidates"] for f in found["figures"]][:3] == [50, 100, 200]
-    assert found["figures"][-1]["overlap"] > 0.5
-    assert "time / scan of all" in run(*asked).stdout
+    arguments = ("bench", "agreement", tmp_path / "large.index", tmp_path / "queries.jsonl")
+    report = json.loads(run(*arguments, "--json").stdout)
+    assert [f["candidates"] for f in report["figures"]][:3] == [50, 100, 200]
+    assert report["figures"][-1]["overlap"] > 0.5
+    assert "time / scan of all" in run(*arguments).stdout
     hits = json.loads(run("search", tmp_path / "large.index", "staff costs", "--candidates", 500, "--json").stdout)
     assert len(hits["results"]) == 10
     (tmp_path / "queries.jsonl").write_text("{broken")
-    assert "neither a query nor JSON" in one_line(run(*asked, code=1))
+    assert "neither a query nor JSON" in one_line(run(*arguments, code=1))
