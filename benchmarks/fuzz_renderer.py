@@ -150,7 +150,7 @@ NUMBERS = (0, 1, 2, 7, 127, 128, 255, 256, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x8000000
 
 
 def flip_bits(data: bytearray, rng: random.Random, _: bytes) -> None:
-    for _ in range(rng.choice((1, 1, 2, 8, 40))):
+    for _flip in range(rng.choice((1, 1, 2, 8, 40))):
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
 
 

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from transformers import LlamaConfig, LlamaModel
@@ -152,8 +153,8 @@ def measure(width: Width, layers: int, n: int, rounds: int) -> dict[str, float]:
         "attentions": stack.read_attentions,
         "focus": lambda: centrality([visual_graph(matrices[0][0], stack.visual[0])]),
     }
-    tasks |= {f"tap {name}": lambda kind=kind: stack.tapped(kind) for name, kind in KIND.items()}
-    tasks |= {f"compress {name}": lambda name=name: compress(name) for name in COMPRESSORS}
+    tasks |= {f"tap {name}": partial(stack.tapped, kind) for name, kind in KIND.items()}
+    tasks |= {f"compress {name}": partial(compress, name) for name in COMPRESSORS}
     for task in tasks.values():
         task()
     times: dict[str, list[float]] = {name: [] for name in tasks}

@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def entry_points(**selection: str) -> Iterable[EntryPoint]:
+def entry_points(group: str, name: str | None = None) -> Iterable[EntryPoint]:
     """What installed packages offer; reading that takes a while, so it is imported when it is asked for."""
     from importlib import metadata
 
-    points: Iterable[EntryPoint] = metadata.entry_points().select(**selection)
-    return points
+    return metadata.entry_points(group=group) if name is None else metadata.entry_points(group=group, name=name)
 
 
 class Registry(Generic[T]):

@@ -2,6 +2,7 @@ import os
 import struct
 import warnings
 import zlib
+from typing import Any
 
 import numpy as np
 import pypdfium2 as pdfium
@@ -114,7 +115,7 @@ REASONS = {
 @pytest.mark.parametrize("kind", ["pdf", "png", "webp", "tiff", "jpg", "lzw.tiff"])
 def test_wherever_a_file_ends_the_reason_is_plain(tmp_path, kind):
     path = tmp_path / f"whole.{kind}"
-    several = {"save_all": True, "append_images": [page_image(22)]} if kind in ("pdf", "tiff") else {}
+    several: dict[str, Any] = {"save_all": True, "append_images": [page_image(22)]} if kind in ("pdf", "tiff") else {}
     page_image(7).save(path, **several, **({"compression": "tiff_lzw"} if kind == "lzw.tiff" else {}))
     whole, cut = path.read_bytes(), tmp_path / f"cut.{kind}"
     reasons = set()

@@ -7,7 +7,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -139,9 +142,8 @@ def test_leaving_in_the_middle_does_not_mix_answers(tmp_path):
     path = write_pdf(tmp_path / "a.pdf", [1, 2, 3])
     process = RenderProcess()
     try:
-        answers = process.render(str(path), None, 40_000)
-        next(answers)
-        answers.close()
+        with closing(cast(Generator, process.render(str(path), None, 40_000))) as answers:
+            next(answers)
         assert [read_number(a.image) for a in process.render(str(path), [2], 40_000) if isinstance(a, Picture)] == [3]
     finally:
         process.close()
@@ -229,6 +231,6 @@ def test_a_system_without_descriptors_is_named_as_what_it_is(monkeypatch):
     def refuse(*_, **__):
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(render_process.subprocess, "Popen", refuse)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
     with pytest.raises(AnchorFoldError, match="does not start: too many open files"):
         next(RenderProcess().count(["a.pdf"], 1.0))

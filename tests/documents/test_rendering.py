@@ -120,7 +120,8 @@ def test_a_document_whose_lost_pages_take_long_is_given_up(tmp_path, monkeypatch
     with Renderer([Request(documents(path)[0])], seconds=1.0) as renderer:
         events = list(renderer)
     assert [e.number for e in events[:-1]] == [0, 1, 2]
-    assert "given up" in events[-1].problem
+    assert isinstance(events[-1], DocumentFinished)
+    assert "given up" in str(events[-1].problem)
 
 
 def test_a_renderer_that_is_stopped_is_not_waited_for(tmp_path):

@@ -27,6 +27,7 @@ def test_the_words_light_up_where_they_stand(index):
     explanation = explain(index, "pension insurance", "handbook.pdf", 6)
     assert explanation.evidence.words == ("pension", "insurance")
     assert explanation.is_original
+    assert explanation.retention is not None
     assert 50 < explanation.retention <= 105
     rows = explanation.grid.tiles[0].rows
     where = explanation.evidence.whole.view(rows, -1).sum(1)

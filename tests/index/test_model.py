@@ -7,6 +7,7 @@ import pytest
 
 import anchorfold
 from anchorfold import Index
+from anchorfold.backbones.base import Retriever
 from anchorfold.errors import AnchorFoldError
 from tests.number_reader import write_pdf
 
@@ -21,6 +22,7 @@ def test_options_are_stored_and_used_again(tmp_path, checkpoints):
     assert index.settings.load_options == {"bidirectional": True}
     index.add(write_pdf(tmp_path / "a.pdf", [1]))
     again = Index.open(tmp_path / "my.index")
+    assert isinstance(again.model, Retriever)
     assert not again.model.is_causal
     assert again.search("x", top=1)[0].page == 1
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from anchorfold.documents.files import Document
 from anchorfold.index.plan import make_plan, missing_documents
-from anchorfold.index.store.table import DocumentState
+from anchorfold.index.store.pages import DocumentState
 
 
 def document(path, size=3, modified=4, name=None):

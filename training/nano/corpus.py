@@ -15,6 +15,7 @@ import io
 import multiprocessing
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pypdfium2 as pdfium
@@ -89,7 +90,8 @@ def render_document(job: tuple[Path, Path]) -> int:
             record = read_page(page)
             page.close()
             if record is not None:
-                np.savez(out / f"{path.stem}@{number}.npz", **record)
+                arrays: dict[str, Any] = record
+                np.savez(out / f"{path.stem}@{number}.npz", **arrays)
                 stored += 1
     except (pdfium.PdfiumError, ValueError, RuntimeError) as error:
         print(f"{path.name}: {error}", flush=True)

@@ -26,7 +26,7 @@ from training.nano import checkpoint, losses
 from training.nano.candidates import WordPool, folding_losses, word_losses
 from training.nano.examples import Example, WordPieces, word_values
 from training.nano.matching import FOCUS_LAYERS, share_of_rate
-from training.nano.stages import STAGES, load_start
+from training.nano.stages import STAGES, load_start, recorded
 
 RATE = 3e-4
 FOCUS_DEPTH = 2
@@ -51,7 +51,7 @@ def store_page(model: NanoModel, example: Example, half: bool) -> StoredPage:
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
         model.encode([model.stem(example.pixels[None])[0][example.kept]], [grid[example.kept]])
     listening.remove()
-    graphs = [(q[0, :, r:], k[0, :, r:]) for q, k in (model.layers[i].self_attn.seen for i in FOCUS_LAYERS)]
+    graphs = [(q[0, :, r:], k[0, :, r:]) for q, k in (recorded(model, i) for i in FOCUS_LAYERS)]
     score = torch.stack([layer_score(propagate(losses.attention(q, k), FOCUS_DEPTH)) for q, k in graphs]).mean(0)
     example.pixels = example.characters = torch.zeros(0)
     return StoredPage(example, states[0].to(torch.float16).clone(), score)

@@ -33,7 +33,7 @@ from training.nano import checkpoint, losses
 from training.nano.candidates import WordPool, folding_losses, word_losses
 from training.nano.examples import Example, WordPieces, word_values
 from training.nano.reading import name_loss
-from training.nano.stages import STAGES, Stage, load_start
+from training.nano.stages import STAGES, Stage, load_start, recorded
 
 FOCUS_LAYERS = (3, 4)  # a fifth of the depth past the middle, as in the paper's backbones: trained where to gather
 FOCUS_STEPS = (2, 6)
@@ -75,7 +75,7 @@ def batch_loss(
     values = [word_values(e, weights) for e in pieces]
     registers = model.config.registers
     if real and stage.universal:
-        query, key = model.layers[-1].self_attn.seen
+        query, key = recorded(model, -1)
         scores = [
             losses.universal_saliency(
                 query[b, :, registers - stage.universal : registers], key[b, :, : registers + len(e.kept)], len(e.kept)
@@ -85,7 +85,7 @@ def batch_loss(
     elif real and stage.centrality:
         value_vectors = [torch.tensor(list(a.values())) for a in values]
         word_vectors = [candidates.vectors[[candidates.number[w] for w in a]] for a in values]
-        query, key = model.layers[rng.choice(FOCUS_LAYERS)].self_attn.seen
+        query, key = recorded(model, rng.choice(FOCUS_LAYERS))
         visual = [slice(registers, registers + len(e.kept)) for e in pieces]
         graphs = [(query[b, :, v], key[b, :, v]) for b, v in zip(real, visual, strict=True)]
         focus, scores = focus_loss(

@@ -55,7 +55,7 @@ def ndcg(model: Nano, folder: Path, documents: Sequence[str] | None = None) -> d
     queries = [q for q in corpus.queries if q.kind != "crosslingual"]
     ids = corpus.ids()
     pages = page_words(folder, ids)
-    mean = np.mean([sum(p.values()) for p in pages])
+    mean = float(np.mean([sum(p.values()) for p in pages]))
     lengths = [sum(p.values()) / mean for p in pages]
     encoded = model.encode_queries([q.text for q in queries])
     query_vectors, owner = torch.cat(encoded), torch.repeat_interleave(torch.tensor([len(q) for q in encoded]))

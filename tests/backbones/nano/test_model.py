@@ -1,5 +1,7 @@
 """The architecture, with random weights: padding, taps, save and load."""
 
+from typing import Any
+
 import pytest
 import torch
 from PIL import Image
@@ -13,7 +15,13 @@ from anchorfold.backbones.nano.query import VOCABULARY_FILE, rarity
 from anchorfold.backbones.nano.retriever import Nano
 
 WORDS = ["the", "revenue", "employees", "staff", "region"]
-SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48, "stem_channels": 16, "run_channels": 8}
+SMALL: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "stem_channels": 16,
+    "run_channels": 8,
+}
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import torch
 import anchorfold
 from anchorfold.attention.layer_settings import CALIBRATION_FILE, guess, write_settings
 from anchorfold.backbones.nano.config import NanoConfig
+from anchorfold.backbones.nano.retriever import Nano
 from training.nano import (
     candidates,
     checkpoint,
@@ -63,8 +64,9 @@ def data(tmp_path_factory):
         write_pdf(pdf, TEXT)
         assert corpus.render_document((pdf, pages)) == 1
         assert corpus.render_document((pdf, pages)) == 0  # done already
-    vocabulary.sys.argv = ["vocabulary", str(folder)]
-    vocabulary.main()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["vocabulary", str(folder)])
+        vocabulary.main()
     return folder
 
 
@@ -254,6 +256,7 @@ def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
 
     export.export(data, "words", tmp_path / "nano")
     model = anchorfold.load(tmp_path / "nano")
+    assert isinstance(model, Nano)
     page, *_ = (data / "pages" / "train").glob("*.npz")
     (encoded,) = model.encode_pages([corpus.load_page(page)[0]], anchorfold.AnchorFold(ratio=0.1))
     assert torch.isfinite(anchorfold.maxsim(model.encode_queries(["net revenue"]), [encoded])).all()
