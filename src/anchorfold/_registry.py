@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from anchorfold.errors import AnchorFoldError
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import EntryPoints
 
 T = TypeVar("T")
 
 
-def entry_points(group: str, name: str | None = None) -> Iterable[EntryPoint]:
+def entry_points(group: str, name: str | None = None) -> EntryPoints:
     """What installed packages offer; reading that takes a while, so it is imported when it is asked for."""
     from importlib import metadata
 
-    return metadata.entry_points(group=group) if name is None else metadata.entry_points(group=group, name=name)
+    points = metadata.entry_points(group=group)
+    return points if name is None else points.select(name=name)
 
 
 class Registry(Generic[T]):

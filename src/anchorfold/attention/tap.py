@@ -182,6 +182,7 @@ class AttentionTap:
         signals = self.wanted[number]
         kinds = {type(s): [r for r in signals if type(r) is type(s)] for s in signals}
 
+        @torch.enable_grad() if self.gradients else torch.no_grad()  # type: ignore[untyped-decorator]
         def observe(query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:
             if self._visual is None:
                 raise UnreadableAttentionError(
@@ -191,19 +192,18 @@ class AttentionTap:
             causal = kwargs.get("is_causal")
             causal = getattr(module, "is_causal", True) if causal is None else causal
             scaling = kwargs.get("scaling") or query.shape[-1] ** -0.5
-            with torch.set_grad_enabled(self.gradients):
-                for b, (visual, valid) in enumerate(zip(self._visual, self._valid, strict=True)):
-                    if not len(visual):
-                        continue
-                    view = LayerView(
-                        query[b].index_select(1, valid),
-                        key[b].index_select(1, valid),
-                        scaling,
-                        visual,
-                        _allowed(mask, b, valid, bool(causal), kwargs.get("sliding_window")),
-                    )
-                    for kind, requests in kinds.items():
-                        self.pages[b].update(kind.measure(requests, view))  # type: ignore[arg-type]
+            for b, (visual, valid) in enumerate(zip(self._visual, self._valid, strict=True)):
+                if not len(visual):
+                    continue
+                view = LayerView(
+                    query[b].index_select(1, valid),
+                    key[b].index_select(1, valid),
+                    scaling,
+                    visual,
+                    _allowed(mask, b, valid, bool(causal), kwargs.get("sliding_window")),
+                )
+                for kind, requests in kinds.items():
+                    self.pages[b].update(kind.measure(requests, view))  # type: ignore[arg-type]
 
         return observe
 
