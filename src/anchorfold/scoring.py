@@ -78,7 +78,7 @@ def score_retention(query: Vectors, full: Vectors, small: Vectors) -> float:
     before, after = maxsim([query], [full, small])[0].tolist()
     if before == 0:
         raise ValueError("the full page scores 0 for this query: its retention is not defined.")
-    return 100 * after / before
+    return float(100 * after / before)
 
 
 def chunks(lengths: Sequence[int], limit: int = CHUNK_VECTORS) -> list[tuple[int, int]]:

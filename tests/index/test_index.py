@@ -472,10 +472,11 @@ class TestSettings:
                                ({"method": "none", "ratio": 0.2}, "keeps all")):  # fmt: skip
             with pytest.raises(AnchorFoldError, match=words):
                 choose_compressor(**options)
-        for options, words in (({"bits": 3}, "3 bits"), ({"compressor": DocPruner(0.1)}, "calibrated"),
-                               ({"compressor": AGC(0.1)}, "universal tokens")):  # fmt: skip
+        with pytest.raises(AnchorFoldError, match="3 bits"):
+            Index.create(tmp_path / "w.index", reader, bits=3)
+        for compressor, words in ((DocPruner(0.1), "calibrated"), (AGC(0.1), "universal tokens")):
             with pytest.raises(AnchorFoldError, match=words):
-                Index.create(tmp_path / "w.index", reader, **options)
+                Index.create(tmp_path / "w.index", reader, compressor)
 
     def test_a_calibrated_docpruner_and_the_full_index_are_compressors_like_others(self, tmp_path, reader, reports):
         for name, compressor in (("d", DocPruner(0.5, threshold=0.0)), ("n", FullIndex())):

@@ -10,7 +10,7 @@ from peft import PeftModel
 from torch import Tensor, nn
 from transformers import Trainer, TrainingArguments
 
-from anchorfold.backbones.base import PromptedRetriever
+from anchorfold.backbones.colqwen import ColQwen
 from anchorfold.compressors import AGC
 from training.colqwen25.collator import PairCollator
 from training.colqwen25.curves import CurveWriter
@@ -29,7 +29,7 @@ class PairTrainer(Trainer):
 
     def __init__(
         self,
-        retriever: PromptedRetriever,
+        retriever: ColQwen,
         model: PeftModel,
         recipe: Recipe,
         data: TrainingData,

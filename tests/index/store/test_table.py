@@ -5,6 +5,7 @@ import pytest
 
 from anchorfold.errors import DamagedError, DiskFullError, MismatchError, NotAnIndexError
 from anchorfold.index.store import catalogue, merging
+from anchorfold.index.store.durable import replace_synced
 from anchorfold.index.store.settings import FORMAT
 from anchorfold.index.store.table import PageTable
 from tests.index.store.test_pages import row
@@ -228,7 +229,7 @@ def test_a_full_disk_changes_nothing(table, monkeypatch, failing):
 
 
 def test_a_commit_that_is_cut_short_after_it_stands_is_known_to_the_writer(table, monkeypatch):
-    real = catalogue.replace_synced
+    real = replace_synced
 
     def interrupted(*arguments):
         real(*arguments)
