@@ -23,6 +23,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PretrainedC
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from anchorfold.attention.listening_time import listening
 from anchorfold.attention.model_lock import model_lock, own_thread
 from anchorfold.attention.signals import LayerView, Signal
 from anchorfold.errors import BrokenModelError
@@ -174,6 +175,10 @@ class AttentionTap:
         kinds = {type(s): [r for r in signals if type(r) is type(s)] for s in signals}
 
         @torch.no_grad()
+        def timed(query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:
+            with listening(query.device):
+                observe(query, key, mask, kwargs)
+
         def observe(query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:
             if self._visual is None:
                 raise UnreadableAttentionError(
@@ -196,7 +201,7 @@ class AttentionTap:
                 for kind, requests in kinds.items():
                     self.pages[b].update(kind.measure(requests, view))  # type: ignore[arg-type]
 
-        return observe
+        return timed
 
 
 def find_attention(model: nn.Module, run: Callable[[], object], tokens: int) -> list[nn.Module]:
