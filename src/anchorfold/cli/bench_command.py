@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -57,7 +57,8 @@ def efficiency_command(
     from anchorfold.evaluation.validation import efficiency_table
 
     options = {"device": device, "trust_remote_code": trust_remote_code, "bidirectional": bidirectional}
-    rows, header = [], {}
+    rows: list[dict[str, Any]] = []
+    header: dict[str, Any] = {}
     with err.status("preparing pages") as status, TemporaryDirectory() as folder:
         if corpus is None and model == DEFAULT_MODEL:
             corpus = str(write_evaluation(folder))

@@ -10,6 +10,7 @@ from torch import Tensor
 from anchorfold._numerics import widen
 
 ITERATIONS, TOLERANCE = 100, 1e-4  # at most; the share of the vectors' variance below which centres stand still
+MOST_AT_ONCE = 4096  # vectors whose products with each other are held, 64 MB
 
 
 @torch.no_grad()
@@ -58,26 +59,26 @@ def start(x: Tensor, mass: Tensor, m: int, seed: int) -> Tensor:
     tries = 2 + int(math.log(m))
     draws = torch.rand(m, tries, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(x)
     square = x.square().sum(1)
+    # All products at once are one large matrix; a few at a time are hundreds of small ones, which cost more.
+    products = x @ x.T if len(x) <= MOST_AT_ONCE else None
     chosen = torch.empty(m, dtype=torch.long, device=x.device)
-    chosen[0] = pick(mass, draws[0, :1])[0]
-    gap = distances(x, square, chosen[:1])[0]
-    for i in range(1, m):
-        candidates = pick(gap * mass, draws[i])
-        gaps = torch.minimum(gap, distances(x, square, candidates))
-        best = (gaps @ mass).argmin()
-        chosen[i], gap = candidates[best], gaps[best]
+    positions, gap = pick(mass, draws[0, :1]), None
+    for i in range(m):
+        near = x[positions] @ x.T if products is None else products[positions]
+        gaps = (square + square[positions, None]).sub_(near, alpha=2).clamp_(min=0)
+        gaps = gaps if gap is None else torch.minimum(gap, gaps, out=gaps)
+        shares = gaps * mass
+        best = shares.sum(1).argmin()
+        chosen[i], gap = positions[best], gaps[best]
+        if i + 1 < m:
+            positions = pick(shares[best], draws[i + 1])
     return chosen
 
 
 def pick(share: Tensor, draws: Tensor) -> Tensor:
     """Positions drawn in proportion to `share (N,)`, one for each number from 0 to 1 of `draws`."""
     edges = share.cumsum(0)
-    return torch.searchsorted(edges, draws * edges[-1], right=True).clamp(max=len(share) - 1)
-
-
-def distances(x: Tensor, square: Tensor, positions: Tensor) -> Tensor:
-    """`(k, N)` squared distances of all vectors to those at `positions (k,)`; `square (N,)` are squared lengths."""
-    return torch.addmm(square + square[positions, None], x[positions], x.T, alpha=-2).clamp_(min=0)
+    return torch.searchsorted(edges, draws * edges[-1], right=True).clamp_(max=len(share) - 1)
 
 
 def fill_empty(x: Tensor, labels: Tensor, m: int) -> Tensor:

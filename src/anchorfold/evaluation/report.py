@@ -65,7 +65,9 @@ def suite_tables(suites: Sequence[Suite]) -> list[Table]:
         group = [s for s in suites if s.benchmark == benchmark]
         ratios = sorted({r for s in group for r in s.ratios}, reverse=True)
         heads = ["method", "backbone", "full", *(h for r in ratios for h in (f"NDCG@5 at {r:g}", "retained, %"))]
-        lines, strong, notes = [], set(), []
+        lines: list[tuple[str, ...]] = []
+        strong: set[int] = set()
+        notes: list[str] = []
         for suite in group:
             full = suite.row(FullIndex.name, 1.0)
             if full is None:
@@ -88,7 +90,8 @@ def data_set_tables(suite: Suite) -> list[Table]:
     for start in range(0, len(names), ABREAST):
         part = names[start : start + ABREAST]
         heads = ["method", "ratio", *(h for name in part for h in (name, "retained, %"))]
-        lines, strong = [], set()
+        lines: list[tuple[str, ...]] = []
+        strong: set[int] = set()
         for number, row in enumerate(suite.rows):
             shown = [next(r for r in suite.sets[n]["rows"] if r["label"] == row.label) for n in part]
             strong |= {number} if row.method == OURS else set()
