@@ -246,6 +246,8 @@ class World:
         return f"take away the permission to read {folder}"
 
     def unlock_folders(self) -> str:
+        for name in filter(self.is_locked, self.files):
+            self.history(self.source(name)).versions.append(self.files[name])  # whoever read before saw it locked
         for folder in self.locked:
             (self.home / folder).chmod(0o755)
         text = f"give back the permission to read {', '.join(sorted(self.locked)) or 'nothing'}"
@@ -255,9 +257,12 @@ class World:
     def move_home(self) -> str:
         """Move all documents to another folder."""
         new = self.folder / f"home-{int(self.home.name.split('-')[1]) + 1}"
-        for name, version in self.files.items():
+        # An index takes documents that are gone along with their folder, until it is told to drop them.
+        gone = [os.path.relpath(s, self.home) for s in self.histories if s.startswith(f"{os.path.abspath(self.home)}/")]
+        for name in dict.fromkeys([*self.files, *gone]):
             old = self.history(self.source(name))
-            self.histories[os.path.abspath(new / name)] = History([None, *old.versions, version], old.torn)
+            versions = [None, *old.versions, self.files.get(name)]
+            self.histories[os.path.abspath(new / name)] = History(versions, old.torn)
             old.versions.append(None)
         self.home.rename(new)
         self.home = new

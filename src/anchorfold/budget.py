@@ -7,7 +7,13 @@ from decimal import Decimal, InvalidOperation
 
 
 def check_budget(ratio: float | None = None, cap: int | None = None) -> None:
-    """Raise unless exactly one of a ratio in (0, 1] and a cap of at least 1 is given."""
+    """Raise unless exactly one of a ratio in (0, 1] and a cap of at least 1 is given.
+
+    >>> check_budget(ratio=0.1)
+    >>> check_budget(ratio=2)
+    Traceback (most recent call last):
+    ValueError: ratio must lie above 0 and at most at 1, got 2.
+    """
     if (ratio is None) == (cap is None):
         raise ValueError("give exactly one of ratio (a share of the page's vectors) and cap (a number of vectors).")
     if ratio is not None:

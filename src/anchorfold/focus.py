@@ -22,6 +22,11 @@ def visual_graph(attention: Tensor, visual: Tensor | Sequence[int]) -> Tensor:
 
     Returns:
         `(H, N, N)` row-stochastic. A row that gives no weight to any visual token becomes uniform.
+
+    >>> attention = torch.tensor([[[0.2, 0.2, 0.6], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]]])
+    >>> visual_graph(attention, [0, 1])  # the third token is text
+    tensor([[[0.5000, 0.5000],
+             [0.0000, 1.0000]]])
     """
     if attention.ndim != 3 or attention.shape[1] != attention.shape[2]:
         raise ValueError(f"attention must have the shape (heads, tokens, tokens), got {tuple(attention.shape)}.")
@@ -49,6 +54,10 @@ def propagate(graph: Tensor, steps: int = 6) -> Tensor:
 
     Returns:
         `(H, N)`, the distribution after K steps; each row sums to 1.
+
+    >>> graph = torch.tensor([[[0.5, 0.5], [0.0, 1.0]]])
+    >>> propagate(graph, steps=1), propagate(graph, steps=6)
+    (tensor([[0.2500, 0.7500]]), tensor([[0.0078, 0.9922]]))
     """
     require_steps(steps)
     graph = widen(graph)
@@ -60,7 +69,11 @@ def propagate(graph: Tensor, steps: int = 6) -> Tensor:
 
 
 def layer_score(support: Tensor) -> Tensor:
-    """`(H, N)` propagated support to one score `(N,)` a token: root mean square over heads, divided by its mean."""
+    """`(H, N)` propagated support to one score `(N,)` a token: root mean square over heads, divided by its mean.
+
+    >>> layer_score(torch.tensor([[0.25, 0.75]]))
+    tensor([0.5000, 1.5000])
+    """
     score = widen(support).square().mean(0).sqrt()
     return score / score.mean().clamp(min=torch.finfo(score.dtype).tiny)
 
@@ -74,6 +87,9 @@ def centrality(graphs: Iterable[Tensor], steps: int = 6) -> Tensor:
 
     Returns:
         `(N,)`, mean 1: the average of the layers' scores.
+
+    >>> centrality([torch.tensor([[[0.5, 0.5], [0.0, 1.0]]])], steps=1)
+    tensor([0.5000, 1.5000])
     """
     scores = [layer_score(propagate(graph, steps)) for graph in graphs]
     if not scores:

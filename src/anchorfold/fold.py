@@ -20,6 +20,10 @@ class Folded:
     `vectors (m, d_r)` L2-normalised, in page order of their anchors; `anchors (m,)` the token each vector
     stands at; `groups (N,)` the vector each token went into, -1 if it was dropped; `weights (N,)` the
     token's share in its vector (a group's shares sum to 1).
+
+    >>> page = fold(torch.eye(3), torch.tensor([1.0, 2.0, 3.0]), m=2)
+    >>> len(page), page.anchors
+    (2, tensor([1, 2]))
     """
 
     vectors: Tensor
@@ -32,7 +36,11 @@ class Folded:
 
 
 def top_tokens(alpha: Tensor, m: int) -> Tensor:
-    """Positions `(m,)` of the m largest scores, in page order; ties go to the earlier token."""
+    """Positions `(m,)` of the m largest scores, in page order; ties go to the earlier token.
+
+    >>> top_tokens(torch.tensor([1.0, 3.0, 2.0, 3.0]), 2)
+    tensor([1, 3])
+    """
     order = torch.sort(alpha, descending=True, stable=True).indices
     return order[:m].sort().values
 
@@ -99,6 +107,12 @@ def fold(hidden: Tensor, alpha: Tensor, m: int, project: Projection | None = Non
 
     Returns:
         The page as m vectors. With `m = N` they are the full index exactly.
+
+    >>> hidden = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 1.0]])
+    >>> page = fold(hidden, alpha=torch.tensor([1.0, 3.0, 1.0]), m=2)
+    >>> page.vectors, page.anchors, page.groups, page.weights
+    (tensor([[1., 0.],
+            [0., 1.]]), tensor([0, 1]), tensor([0, 1, 1]), tensor([1.0000, 0.7500, 0.2500]))
     """
     if hidden.ndim != 2 or alpha.shape != hidden.shape[:1]:
         raise ValueError(

@@ -31,7 +31,12 @@ class Tile:
 
 @dataclass(frozen=True)
 class PatchGrid:
-    """Where the page's visual tokens lie: one tile, or several and a thumbnail, in token order."""
+    """Where the page's visual tokens lie: one tile, or several and a thumbnail, in token order.
+
+    >>> grid = PatchGrid.tiled(across=2, down=1, rows=16, columns=16, thumbnail=True)
+    >>> len(grid), grid.boxes()[0]
+    (768, tensor([0.0000, 0.0000, 0.0312, 0.0625]))
+    """
 
     tiles: tuple[Tile, ...]
 
@@ -71,6 +76,10 @@ class PageState:
 
     `hidden (N, d)` final hidden states of the visual tokens before the projection; `project` the retrieval
     projection in float32; `signals` what the attention tap collected, `(N,)` each; `grid` where tokens lie.
+
+    >>> page = PageState(hidden=torch.tensor([[3.0, 4.0]]), project=lambda z: z)
+    >>> page.embeddings
+    tensor([[0.6000, 0.8000]])
     """
 
     hidden: Tensor
@@ -93,7 +102,12 @@ class PageState:
 
 @dataclass(frozen=True)
 class EncodedPage(Folded):
-    """A compressed page and where its tokens lie. `full` is N, the number of vectors before compression."""
+    """A compressed page and where its tokens lie. `full` is N, the number of vectors before compression.
+
+    >>> (page,) = model.encode_pages(images[:1], anchorfold.AnchorFold(ratio=0.25))
+    >>> page.vectors.shape, page.full, (page.groups == 0).nonzero().flatten()  # the first vector's patches
+    (torch.Size([32, 128]), 128, tensor([0]))
+    """
 
     grid: PatchGrid | None = None
 

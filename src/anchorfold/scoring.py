@@ -42,6 +42,10 @@ def maxsim(queries: Sequence[Vectors] | Tensor, pages: Sequence[Vectors] | Tenso
         pages: one `(m_i, d)` tensor (or an encoded page) a page; lengths may differ.
 
     A page without vectors cannot match: its score is minus infinity. A query without vectors scores 0.
+
+    >>> query, page = torch.eye(2), torch.tensor([[1.0, 0.0], [0.6, 0.8]])
+    >>> maxsim([query], [page, page[:1]])
+    tensor([[1.8000, 1.0000]])
     """
     query_list = [as_vectors(q) for q in queries]
     page_list = [as_vectors(p) for p in pages]
@@ -82,7 +86,12 @@ def retention(full: Tensor, small: Tensor) -> Tensor:
 
 
 def score_retention(query: Vectors, full: Vectors, small: Vectors) -> float:
-    """`retention` of one pair, from its vectors."""
+    """`retention` of one pair, from its vectors.
+
+    >>> query, page = torch.eye(2), torch.tensor([[1.0, 0.0], [0.6, 0.8]])
+    >>> round(score_retention(query, page, page[:1]), 1)
+    55.6
+    """
     before, after = maxsim([query], [full, small])[0]
     if not float(before) > 0:
         raise ValueError("the full page does not score above 0 for this query: its retention is not defined.")

@@ -14,26 +14,12 @@ from fpdf import FPDF
 from PIL import Image
 
 from anchorfold.index.store.lock import writer_lock
+from tests.cli.processes import ENVIRONMENT, command, run
 from tests.number_reader import page_image, write_pdf
-
-WORDS = {**os.environ, "COLUMNS": "200", "OMP_WAIT_POLICY": "passive"}
-
-
-def command(*arguments):
-    return [sys.executable, "-m", "anchorfold", *map(str, arguments)]
-
-
-def run(*arguments, code=0, stdin=None, cwd=None):
-    done = subprocess.run(
-        command(*arguments), capture_output=True, text=True, input=stdin, cwd=cwd, env=WORDS, check=False
-    )
-    assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    assert "Traceback" not in done.stderr
-    return done
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, checkpoints):
+def folder(tmp_path_factory, checkpoints):
     """A folder with reports/ and an index of it."""
     folder = tmp_path_factory.mktemp("cli")
     write_pdf(folder / "reports/a.pdf", [1, 2, 3])
@@ -44,16 +30,17 @@ def place(tmp_path_factory, checkpoints):
 
 
 @pytest.fixture
-def copy(place, tmp_path):
+def copy(folder, tmp_path):
     """A copy, for tests that change it."""
-    shutil.copytree(place, tmp_path / "work")
+    shutil.copytree(folder, tmp_path / "work")
     return tmp_path / "work"
 
 
 def test_index_tells_what_it_did_and_does_only_what_changed(copy):
     run("index", "./reports", "--to", "my.index", cwd=copy)
     write_pdf(copy / "reports/new.pdf", [5, 6])
-    done = run("index", "./reports", "--to", "my.index", cwd=copy)
+    done = run("--verbose", "index", "./reports", "--to", "my.index", cwd=copy)
+    assert "anchorfold.documents.render_process: renderer" in done.stderr
     lines = {line.split("  ")[0]: line for line in done.stdout.splitlines()}
     assert "(1 new, 0 changed, 3 unchanged)" in done.stdout
     assert {"documents", "pages", "vectors before", "vectors after", "times smaller", "on disk", "skipped"} <= set(
@@ -61,11 +48,11 @@ def test_index_tells_what_it_did_and_does_only_what_changed(copy):
     )
 
 
-def test_search_prints_a_table_and_json(place):
-    plain = run("search", "my.index", "net revenue by region", cwd=place).stdout.splitlines()
+def test_search_prints_a_table_and_json(folder):
+    plain = run("search", "my.index", "net revenue by region", cwd=folder).stdout.splitlines()
     assert plain[0].split() == ["score", "document", "page"]
     assert len(plain) == 7
-    found = json.loads(run("search", "my.index", "net revenue", "--json", "--top", "3", cwd=place).stdout)
+    found = json.loads(run("search", "my.index", "net revenue", "--json", "--top", "3", cwd=folder).stdout)
     assert found["query"] == "net revenue"
     assert len(found["results"]) == 3
     assert set(found["results"][0]) == {"document", "page", "score"}
@@ -75,19 +62,19 @@ def test_search_prints_a_table_and_json(place):
     assert scores == sorted(scores, reverse=True)
 
 
-def test_search_takes_several_queries_from_standard_input(place):
-    done = run("search", "my.index", "--queries", "-", "--json", "-d", "*.pdf", stdin="one\n\ntwo words\n", cwd=place)
+def test_search_takes_several_queries_from_standard_input(folder):
+    done = run("search", "my.index", "--queries", "-", "--json", "-d", "*.pdf", stdin="one\n\ntwo words\n", cwd=folder)
     objects = [json.loads(line) for line in done.stdout.splitlines()]
     assert [o["query"] for o in objects] == ["one", "two words"]
     assert all(r["document"].endswith(".pdf") for o in objects for r in o["results"])
 
 
-def test_info(place):
-    found = json.loads(run("info", "my.index", "--json", cwd=place).stdout)
+def test_info(folder):
+    found = json.loads(run("info", "my.index", "--json", cwd=folder).stdout)
     assert {"documents", "pages", "vectors", "full_vectors", "bytes", "model", "method"} <= set(found)
     assert (found["documents"], found["pages"], found["method"]) == (3, 6, "anchorfold")
     assert found["full_vector_bytes"] / found["vector_bytes"] == pytest.approx(found["times_smaller"], abs=0.01)
-    assert "times smaller" in run("info", "my.index", cwd=place).stdout
+    assert "times smaller" in run("info", "my.index", cwd=folder).stdout
 
 
 def test_remove_and_prune(copy):
@@ -202,7 +189,7 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_finishes(copy, checkpoints):
     write_pdf(copy / "many/m.pdf", list(range(400)))
     arguments = command("index", "many", "--to", "m.index", "--model", checkpoints["colpali"])
     process = subprocess.Popen(
-        arguments, cwd=copy, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=WORDS
+        arguments, cwd=copy, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
     )
     data = copy / "m.index/pages.lance/data"
     deadline = time.monotonic() + 120
@@ -222,7 +209,7 @@ def test_ctrl_c_while_waiting_for_another_writer_ends_at_once(copy):
     with writer_lock(copy / "my.index", 0):
         process = subprocess.Popen(
             command("index", "reports", "--to", "my.index"), cwd=copy, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
-            text=True, env=WORDS,
+            text=True, env=ENVIRONMENT,
         )  # fmt: skip
         assert "waiting for it" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
@@ -234,7 +221,7 @@ def test_ctrl_c_while_waiting_for_another_writer_ends_at_once(copy):
 def test_two_writers_take_turns(copy):
     write_pdf(copy / "many/m.pdf", list(range(60)))
     write_pdf(copy / "more/n.pdf", list(range(60)))
-    both = [subprocess.Popen(command("index", d, "--to", "my.index"), cwd=copy, env=WORDS, stderr=subprocess.PIPE,
+    both = [subprocess.Popen(command("index", d, "--to", "my.index"), cwd=copy, env=ENVIRONMENT, stderr=subprocess.PIPE,
                              stdout=subprocess.PIPE, text=True) for d in ("many", "more")]  # fmt: skip
     for process in both:
         _, stderr = process.communicate(timeout=120)
@@ -255,10 +242,10 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_stored(copy, checkpoints):
     write_pdf(copy / "many/m.pdf", list(range(300)))
     (copy / "disk").mkdir()
     script = FULL_DISK.format(python=sys.executable, model=checkpoints["colpali"])
-    done = subprocess.run(["unshare", "--mount", "--map-root-user", "--user", "sh", "-c", script], cwd=copy, env=WORDS,
-                          capture_output=True, text=True, check=False)  # fmt: skip
+    own_mounts = ["unshare", "--mount", "--map-root-user", "--user", "sh", "-c", script]
+    done = subprocess.run(own_mounts, cwd=copy, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     if done.returncode == 77 or "unshare" in done.stderr:
-        done = subprocess.run(["unshare", "--mount", "sh", "-c", script], cwd=copy, env=WORDS, capture_output=True, text=True, check=False)  # fmt: skip  # noqa: E501
+        done = subprocess.run(["unshare", "--mount", "sh", "-c", script], cwd=copy, env=ENVIRONMENT, capture_output=True, text=True, check=False)  # fmt: skip  # noqa: E501
     if done.returncode == 77 or "unshare" in done.stderr:
         pytest.skip("this machine does not let tests mount a small disk")
     assert done.returncode == 1, done.stderr
@@ -273,19 +260,21 @@ def test_demo_on_a_file_of_the_users_own(copy, checkpoints):
     assert Path(copy / "anchorfold-demo").is_dir()
 
 
-def test_explain_draws_a_picture(place, tmp_path):
-    done = run("explain", "my.index", "net revenue", "--page", "a.pdf:2", "--to", tmp_path / "why.png", cwd=place)
+def test_explain_draws_a_picture(folder, tmp_path):
+    done = run("explain", "my.index", "net revenue", "--page", "a.pdf:2", "--to", tmp_path / "why.png", cwd=folder)
     assert "of the full index's score" in done.stdout
     assert Image.open(tmp_path / "why.png").width > 300
-    best = run("explain", "my.index", "net revenue", "--to", tmp_path / "best.jpg", cwd=place)
+    best = run("explain", "my.index", "net revenue", "--to", tmp_path / "best.jpg", cwd=folder)
     assert "page" in best.stdout
-    assert "document:page" in one_line(run("explain", "my.index", "x", "--page", "a.pdf", code=1, cwd=place))
-    assert "no page 9" in one_line(run("explain", "my.index", "x", "--page", "a.pdf:9", code=1, cwd=place))
-    assert "cannot be written" in one_line(run("explain", "my.index", "x", "--to", "/nowhere/x.png", code=1, cwd=place))
+    assert "document:page" in one_line(run("explain", "my.index", "x", "--page", "a.pdf", code=1, cwd=folder))
+    assert "no page 9" in one_line(run("explain", "my.index", "x", "--page", "a.pdf:9", code=1, cwd=folder))
+    assert "cannot be written" in one_line(
+        run("explain", "my.index", "x", "--to", "/nowhere/x.png", code=1, cwd=folder)
+    )
 
 
-def test_serve_says_what_is_wrong(place):
-    assert "is not an index" in one_line(run("serve", "reports", "--no-browser", code=1, cwd=place))
+def test_serve_says_what_is_wrong(folder):
+    assert "is not an index" in one_line(run("serve", "reports", "--no-browser", code=1, cwd=folder))
 
 
 def test_help_teaches_with_examples():

@@ -54,6 +54,18 @@ def test_unreadable_files_are_said(tmp_path, monkeypatch):
     assert find(tmp_path)[1] == [(str(path), "permission denied")]
 
 
+def test_a_file_in_a_closed_folder_is_not_called_missing(tmp_path, monkeypatch):
+    path, stat = write_pdf(tmp_path / "closed" / "one.pdf", [1]), os.stat
+
+    def stat_outside(given, **options):
+        if str(given).startswith(str(tmp_path / "closed/")):
+            raise PermissionError(13, "Permission denied")
+        return stat(given, **options)
+
+    monkeypatch.setattr(os, "stat", stat_outside)
+    assert find(path)[1] == [(str(path), "permission denied")]
+
+
 def test_names_that_are_no_unicode_and_very_long_ones(tmp_path):
     raw = os.fsencode(tmp_path) + b"/caf\xe9 \xf0\x9f\x93\x84.pdf"
     with open(raw, "wb") as file:

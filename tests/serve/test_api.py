@@ -33,11 +33,23 @@ class TestSearching:
     def test_filters_by_public_names(self, client):
         found = client.get("/api/search", params={"q": QUERY, "document": "forms*"}).json()["results"]
         assert {r["document"] for r in found} == {"forms.pdf"}
-        assert client.get("/api/search", params={"q": QUERY, "document": "/etc/passwd"}).json()["results"] == []
+        for name in ("/etc/passwd", "", " ", "\t"):
+            assert client.get("/api/search", params={"q": QUERY, "document": name}).json()["results"] == []
 
     def test_info(self, client):
         found = client.get("/api/info").json()
         assert (found["documents"], found["pages"], found["times_smaller"]) == (2, 11, pytest.approx(5, abs=0.05))
+
+    def test_every_method_that_is_offered_can_be_compared(self, client):
+        choices = client.get("/api/info").json()["choices"]
+        assert [choice["method"] for choice in choices if choice["first"]] == [
+            "anchorfold:0.2", "anchorfold:0.05", "semantic-clustering:0.05"
+        ]  # fmt: skip
+        for choice in choices:
+            params = {"q": QUERY, "method": choice["method"]}
+            answer = client.get(f"/api/pages/{best(client)['id']}/compare", params=params)
+            assert answer.status_code == 200, answer.text
+            assert answer.json()[0]["title"] == choice["title"]
 
     @pytest.mark.parametrize("params", [{}, {"q": ""}, {"q": "x" * 501}, {"q": "x", "top": 0}, {"q": "x", "top": 101}, {"q": "x", "top": "a"}])  # fmt: skip  # noqa: E501
     def test_limits(self, client, params):
@@ -67,12 +79,22 @@ class TestPages:
 
     def test_comparison(self, client):
         hit = best(client)
-        methods = ["none:1", "anchorfold:0.05", "sap:0.05"]
-        found = client.get(f"/api/pages/{hit['id']}/compare", params={"q": QUERY, "method": methods}).json()
-        assert [f["method"] for f in found] == ["none", "anchorfold", "sap"]
-        assert found[0]["kept"] == pytest.approx(100)
-        assert found[1]["vectors"] == found[2]["vectors"] < found[0]["vectors"] / 15
-        for bad in (["zip:0.1"], ["sap:2"], ["sap:x"], methods * 2, ["docpruner:0.1"]):
+        methods = ["none", "anchorfold:0.05", "sap:0.05"]
+        compared = client.get(f"/api/pages/{hit['id']}/compare", params={"q": QUERY, "method": methods}).json()
+        assert [answer["method"] for answer in compared] == methods
+        assert [answer["title"] for answer in compared] == ["full index", "AnchorFold 0.05", "SAP 0.05"]
+        assert compared[0]["retention"] == pytest.approx(100)
+        assert compared[1]["vectors"] == compared[2]["vectors"] < compared[0]["vectors"] / 15
+        for bad in (
+            ["zip:0.1"],
+            ["sap:2"],
+            ["sap:x"],
+            ["sap:0.0"],
+            ["sap"],
+            ["none:0.5"],
+            methods * 2,
+            ["docpruner:0.1"],
+        ):
             answer = client.get(f"/api/pages/{hit['id']}/compare", params={"q": QUERY, "method": bad})
             assert answer.status_code == 422, bad
 

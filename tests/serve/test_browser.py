@@ -149,8 +149,8 @@ def test_methods_side_by_side(page):
     open_first(page)
     page.locator("#compare").click()
     expect(page.locator("figcaption")).to_have_count(3)
-    expect(page.locator("figcaption").first).to_contain_text("% kept")
-    page.get_by_label("sap 0.05").click()
+    expect(page.locator("figcaption").first).to_contain_text(" %")
+    page.get_by_label("SAP 0.05").click()
     expect(page.locator("figcaption")).to_have_count(3)  # a fourth is not taken
     page.locator("#compare").click()
     expect(page.locator("figcaption")).to_have_count(0)

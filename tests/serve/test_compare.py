@@ -29,6 +29,6 @@ def test_tabs_do_not_disturb_each_other(client):
         together = list(pool.map(compare, range(REQUESTS)))
     assert [status for status, _ in together] == [200] * REQUESTS
     for number, (_, answer) in enumerate(together):
-        for found, expected in zip(answer, alone[number % 2][1], strict=True):
-            assert found["score"] == pytest.approx(expected["score"], abs=1e-3)
-            assert found["kept"] == pytest.approx(expected["kept"], abs=0.05)
+        for compared, expected in zip(answer, alone[number % 2][1], strict=True):
+            assert compared["score"] == pytest.approx(expected["score"], abs=1e-3)
+            assert compared["retention"] == pytest.approx(expected["retention"], abs=0.05)

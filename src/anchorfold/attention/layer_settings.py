@@ -22,6 +22,9 @@ class LayerSettings:
 
     `window` and `steps` are AnchorFold's, `sap_window` is SAP's, `layers` the depth they were found for; `universal`
     is how many learned tokens the model appends to a page for AGC, if it was trained so.
+
+    >>> LayerSettings(window=(11, 14), sap_window=(9, 12), layers=18).steps
+    6
     """
 
     window: tuple[int, int]

@@ -47,6 +47,10 @@ class Retriever(ABC):
     """Encodes pages and queries with one backbone. Make one with `anchorfold.load`.
 
     Threads may share it: passes through the model take turns, compression does not wait.
+
+    >>> (query,) = model.encode_queries(["net revenue by region"])  # (tokens, d)
+    >>> query.shape[1] == model.dim
+    True
     """
 
     family: ClassVar[str]

@@ -31,7 +31,11 @@ class QueryEncoder(Protocol):
 
 
 class PageEncoder(QueryEncoder, Protocol):
-    """Enough for indexing, searching and explaining."""
+    """Enough for indexing, searching and explaining.
+
+    >>> model.name, model.dim, model.load_options
+    ('nano', 128, {})
+    """
 
     @property
     def name(self) -> str:

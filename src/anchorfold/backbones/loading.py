@@ -37,6 +37,10 @@ def load(
         merge_adapters: fold LoRA adapters into the weights (False keeps them apart).
         revision: of a hub model.
         allow_pickle: open weights in pickle files (`pytorch_model.bin`) too, which may run code.
+
+    >>> model = load("nano")
+    >>> [len(page) for page in model.encode_pages(images, anchorfold.AnchorFold(cap=20))]
+    [20, 20, 20]
     """
     device = choose_device(device)
     dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)

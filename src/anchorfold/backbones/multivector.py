@@ -182,6 +182,12 @@ def attach(encoder: Any, compressor: Compressor) -> Any:
 
     Returns:
         The same encoder. `detach(encoder)` undoes it.
+
+    >>> before = len(encoder.encode_document(images[:1])[0])
+    >>> attached = attach(encoder, anchorfold.AnchorFold(ratio=0.5))
+    >>> len(attached.encode_document(images[:1])[0]) < before
+    True
+    >>> _ = detach(encoder)
     """
     if not hasattr(encoder, "encode_document"):
         raise TypeError(f"attach needs a sentence-transformers MultiVectorEncoder, got {type(encoder).__name__}.")
@@ -221,7 +227,11 @@ def attach(encoder: Any, compressor: Compressor) -> Any:
 
 
 def detach(encoder: Any) -> Any:
-    """Undo `attach`; the encoder is as it was before."""
+    """Undo `attach`; the encoder is as it was before.
+
+    >>> detach(attach(encoder, anchorfold.AnchorFold(ratio=0.5))) is encoder
+    True
+    """
     if not hasattr(encoder, _ATTACHED):
         raise ValueError("no compressor is attached to this encoder.")
     before = getattr(encoder, _ATTACHED)

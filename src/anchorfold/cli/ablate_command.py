@@ -13,8 +13,8 @@ import typer
 from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.cli.app import app, err, note, quiet_libraries
 from anchorfold.cli.eval_command import run_suites
-from anchorfold.cli.look import table
 from anchorfold.cli.options import Batch, Bidirectional, Device, Documents, Loaders, Model, TrustRemoteCode
+from anchorfold.cli.printing import table
 
 if TYPE_CHECKING:
     from anchorfold.backbones import Retriever

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
@@ -37,6 +38,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def common(
     _: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Say on standard error what goes on inside."),
 ) -> None:
     """Visual document search, 5 to 20 times smaller, without losing the answers.
 
@@ -45,6 +47,11 @@ def common(
     anchorfold search my.index "net revenue by region" the best pages
     anchorfold info my.index                           what it holds, and how much smaller it is
     """
+    if verbose:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S"))
+        logging.getLogger("anchorfold").addHandler(handler)
+        logging.getLogger("anchorfold").setLevel(logging.DEBUG)
 
 
 def quiet_libraries() -> None:

@@ -11,8 +11,8 @@ import typer
 
 from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.cli.app import app, err, out
-from anchorfold.cli.look import table
 from anchorfold.cli.options import Bidirectional, Calibration, Device, Methods, Model, TrustRemoteCode
+from anchorfold.cli.printing import table
 
 bench = typer.Typer(help="Measure what compression costs.", no_args_is_help=True)
 app.add_typer(bench, name="bench", rich_help_panel="Science")

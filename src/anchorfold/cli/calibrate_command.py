@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorfold.cli.app import app, err, out, quiet_libraries
-from anchorfold.cli.look import table
 from anchorfold.cli.options import Bidirectional, Device, TrustRemoteCode, numbers
+from anchorfold.cli.printing import table
 
 if TYPE_CHECKING:
     from anchorfold.evaluation.calibration import Calibration

@@ -9,7 +9,7 @@ import typer
 
 from anchorfold.cli.app import app, note, out, quiet_libraries
 from anchorfold.cli.index_command import showing, stopping
-from anchorfold.cli.look import size, table
+from anchorfold.cli.printing import size, table
 from anchorfold.documents.listing import list_documents
 
 if TYPE_CHECKING:
@@ -48,16 +48,16 @@ def demo_command(
         documents = file
         list_documents(file).require_some()
         questions = ask or headings(file)
-    place = folder / f"{'sample' if file is None else file.stem}-{ratio:g}.index"
+    folder_of_index = folder / f"{'sample' if file is None else file.stem}-{ratio:g}.index"
     quiet_libraries()
-    index = Index.open_or_create(place, model, AnchorFold(ratio=ratio))
+    index = Index.open_or_create(folder_of_index, model, AnchorFold(ratio=ratio))
     out.print(f"Reading {documents} from its pixels, with {index.settings.model} ...", markup=False)
     with stopping() as stop, showing() as progress:
         report = index.add(documents, progress=progress, stop=stop)
     for name, why in report.skipped:
         note(f"skipped {name}: {why}")
     answer(index, questions, expected)
-    tell_size(index, place)
+    tell_size(index, folder_of_index)
 
 
 def headings(file: Path) -> list[str]:
@@ -75,10 +75,10 @@ def headings(file: Path) -> list[str]:
                 titles = [next((line for line in p.splitlines() if len(line.split()) > 2), "") for p in pages]
     except pdfium.PdfiumError:
         return []
-    found = [" ".join(t.split())[:80] for t in titles if t and t.strip()][:ASKED]
-    if found:
+    questions = [" ".join(t.split())[:80] for t in titles if t and t.strip()][:ASKED]
+    if questions:
         note("no --ask given: the questions are this file's own headings.")
-    return found
+    return questions
 
 
 def answer(index: Index, questions: list[str], expected: dict[str, tuple[str, int]]) -> None:
@@ -108,11 +108,11 @@ def answer(index: Index, questions: list[str], expected: dict[str, tuple[str, in
         out.print(f"{right} of {known} questions find the one right page first, among {index.info().pages} pages.")
 
 
-def tell_size(index: Index, place: Path) -> None:
+def tell_size(index: Index, folder_of_index: Path) -> None:
     """How much smaller, and what to try next."""
     info = index.info()
     out.print(
         f"{info.full_vectors:,} vectors became {info.vectors:,}: {size(info.full_vector_bytes)} of vectors became "
         f"{size(info.vector_bytes)}, {info.times_smaller:.1f} times smaller than the full index."
     )
-    out.print(f'Next: anchorfold search {place} "your question"', markup=False)
+    out.print(f'Next: anchorfold search {folder_of_index} "your question"', markup=False)

@@ -10,7 +10,6 @@ import typer
 
 from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
-from anchorfold.cli.look import table
 from anchorfold.cli.options import (
     Batch,
     Bidirectional,
@@ -22,6 +21,7 @@ from anchorfold.cli.options import (
     TrustRemoteCode,
     numbers,
 )
+from anchorfold.cli.printing import table
 from anchorfold.errors import AnchorFoldError
 
 if TYPE_CHECKING:

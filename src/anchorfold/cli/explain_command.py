@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from anchorfold.cli.app import app, note, out, quiet_libraries
-from anchorfold.cli.look import table
 from anchorfold.cli.options import Device, ModelPlace, TrustRemoteCode
+from anchorfold.cli.printing import table
 from anchorfold.errors import AnchorFoldError
 
 
@@ -54,17 +54,18 @@ def explain_command(
         draw_case_study(require_comparable(opened.model), image, query, methods, to, boxes=boxes)
         out.print(f"wrote {to}", markup=False)
         return
-    found = explain(opened, query, document, number)
-    if not found.is_original:
-        note(f"{found.document} is gone or has changed since it was indexed: drawn on its thumbnail.")
+    explanation = explain(opened, query, document, number)
+    if not explanation.is_original:
+        note(f"{explanation.document} is gone or has changed since it was indexed: drawn on its thumbnail.")
     try:
-        draw(found).save(to)
+        draw(explanation).save(to)
     except (OSError, ValueError) as error:
         raise AnchorFoldError(f"{to} cannot be written: {error}.") from error
-    rows = [(w, f"{s:.3f}") for w, s in zip(found.evidence.words, found.evidence.scores.tolist(), strict=True)]
+    evidence = explanation.evidence
+    rows = [(word, f"{score:.3f}") for word, score in zip(evidence.words, evidence.scores.tolist(), strict=True)]
     table([("word", "left"), ("score", "right")], rows)
-    kept = "" if found.retention is None else f", {found.retention:.1f} % of the full index's score"
-    out.print(f"{found.document} page {found.page}: score {found.evidence.score:.3f}{kept}", markup=False)
+    retention = "" if explanation.retention is None else f", {explanation.retention:.1f} % of the full index's score"
+    out.print(f"{explanation.document} page {explanation.page}: score {evidence.score:.3f}{retention}", markup=False)
     out.print(f"wrote {to}", markup=False)
 
 

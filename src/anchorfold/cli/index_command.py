@@ -14,8 +14,8 @@ import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
-from anchorfold.cli.look import on_disk, plain, size, table
 from anchorfold.cli.options import Bidirectional, Device, TrustRemoteCode
+from anchorfold.cli.printing import on_disk, plain, size, table
 from anchorfold.documents.listing import list_documents
 
 if TYPE_CHECKING:
@@ -84,18 +84,18 @@ def index_command(
 @contextmanager
 def stopping() -> Iterator[Callable[[], bool]]:
     """Ctrl-C stops after the current batch; a second one stops at once."""
-    asked = False
+    stopping = False
 
     def ask(*_: object) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal stopping
+        if stopping:
             raise KeyboardInterrupt
-        asked = True
+        stopping = True
         err.print("stopping: what is done is kept; press Ctrl-C again to stop at once")
 
     before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: asked
+        yield lambda: stopping
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from anchorfold.cli.app import app, err, out
-from anchorfold.cli.look import on_disk, size, table
+from anchorfold.cli.printing import on_disk, size, table
 from anchorfold.errors import AnchorFoldError
 
 
@@ -56,23 +56,23 @@ def info_command(
     """
     from anchorfold.index import Index
 
-    found = Index.open(index).info()
+    info = Index.open(index).info()
     if as_json:
-        print(json.dumps({**asdict(found), "times_smaller": round(found.times_smaller, 3)}))
+        print(json.dumps({**asdict(info), "times_smaller": round(info.times_smaller, 3)}))
         return
-    settings = dict(found.settings)
+    settings = dict(info.settings)
     rows: list[tuple[str, object]] = [
-        ("documents", f"{found.documents:,}"),
+        ("documents", f"{info.documents:,}"),
         (
             "pages",
-            f"{found.pages:,}" + (f" ({found.unreadable_pages} could not be read)" if found.unreadable_pages else ""),
+            f"{info.pages:,}" + (f" ({info.unreadable_pages} could not be read)" if info.unreadable_pages else ""),
         ),
-        ("vectors", f"{found.vectors:,} of {found.full_vectors:,}"),
-        ("vector bytes", f"{size(found.vector_bytes)} of {size(found.full_vector_bytes)}"),
-        ("times smaller", f"{found.times_smaller:.1f}"),
-        ("on disk", on_disk(found)),
-        ("model", f"{found.model} ({settings.pop('fingerprint')})"),
-        ("method", f"{found.method} " + "  ".join(f"{k} {v}" for k, v in settings.items())),
+        ("vectors", f"{info.vectors:,} of {info.full_vectors:,}"),
+        ("vector bytes", f"{size(info.vector_bytes)} of {size(info.full_vector_bytes)}"),
+        ("times smaller", f"{info.times_smaller:.1f}"),
+        ("on disk", on_disk(info)),
+        ("model", f"{info.model} ({settings.pop('fingerprint')})"),
+        ("method", f"{info.method} " + "  ".join(f"{k} {v}" for k, v in settings.items())),
     ]
     table([("index", "left"), (str(index), "left")], rows)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anchorfold.cli.app import app
-from anchorfold.cli.look import table
+from anchorfold.cli.printing import table
 
 
 @app.command("methods", rich_help_panel="Documents")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorfold.cli.app import app, err
-from anchorfold.cli.look import table
 from anchorfold.cli.options import Device, ModelPlace, TrustRemoteCode
+from anchorfold.cli.printing import table
 from anchorfold.errors import AnchorFoldError
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def search_command(
     from anchorfold.index import Index
 
     opened = Index.open(index, model, device=device, trust_remote_code=trust_remote_code)
-    found = opened.search(texts, top, documents=document or None, exact=True if exact else None)
-    for text, hits in zip(texts, found, strict=True):
+    answers = opened.search(texts, top, documents=document or None, exact=True if exact else None)
+    for text, hits in zip(texts, answers, strict=True):
         if as_json:
             print(json.dumps({"query": text, "results": [as_result(h) for h in hits]}, ensure_ascii=False))
         else:

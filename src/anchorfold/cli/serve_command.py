@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import webbrowser
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from anchorfold.cli.app import app, out, quiet_libraries
 from anchorfold.cli.options import Device, ModelPlace, TrustRemoteCode
 from anchorfold.errors import AnchorFoldError
+
+if TYPE_CHECKING:
+    import uvicorn
 
 
 @app.command("serve", rich_help_panel="See why")
@@ -57,10 +61,8 @@ def serve_command(
     server.run([sock])
 
 
-def bind(config):  # type: ignore[no-untyped-def]
+def bind(config: uvicorn.Config) -> socket.socket:
     """The server's socket, or one clear sentence."""
-    import socket
-
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     sock = socket.socket(family)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

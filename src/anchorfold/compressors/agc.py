@@ -17,6 +17,9 @@ class AGC(BudgetCompressor):
 
     Saliency is the last layer's attention from those tokens. The m most salient vectors represent the page, every
     other one joins its most similar representative, and a group becomes the saliency-weighted mean of its vectors.
+
+    >>> AGC(cap=128).obstacle(model.settings)
+    'AGC needs a model that was trained with universal tokens, and this one has none: ...'
     """
 
     name = "agc"

@@ -34,6 +34,14 @@ class Compressor(ABC):
     A subclass has a `name` and implements `compress`. If it needs attention, it says so in `signals`, and finds the
     values in `page.signals`. It must depend on nothing but the page: batches and order never change a result. What its
     constructor takes are attributes of the same name, so that an index can store them and make it again.
+
+    >>> class Middle(Compressor):
+    ...     name = "middle"
+    ...
+    ...     def compress(self, page, settings):
+    ...         return keep(page, torch.tensor([len(page) // 2]))
+    >>> len(model.encode_pages(images[:1], Middle())[0])
+    1
     """
 
     name: ClassVar[str]
@@ -87,7 +95,16 @@ class Compressor(ABC):
 
 
 class BudgetCompressor(Compressor):
-    """A compressor that returns exactly m vectors: `ceil(ratio N)`, or `min(N, cap)`."""
+    """A compressor that returns exactly m vectors: `ceil(ratio N)`, or `min(N, cap)`.
+
+    >>> class FirstTokens(BudgetCompressor):
+    ...     name = "first"
+    ...
+    ...     def reduce(self, page, m, settings):
+    ...         return keep(page, torch.arange(m))
+    >>> len(model.encode_pages(images[:1], FirstTokens(cap=7))[0])
+    7
+    """
 
     def __init__(self, ratio: float | None = None, *, cap: int | None = None) -> None:
         check_budget(ratio, cap)
@@ -128,12 +145,17 @@ def keep_all(page: PageState) -> Folded:
     return Folded(page.embeddings, every, every.clone(), torch.ones(len(page), device=page.hidden.device))
 
 
-def keep(page: PageState, kept: torch.Tensor) -> Folded:
-    """A pruned index: the vectors at `kept (m,)` unchanged, in page order."""
-    kept = kept.sort().values
-    groups = torch.full((len(page),), -1, dtype=torch.long, device=kept.device)
-    groups[kept] = torch.arange(len(kept), device=kept.device)
-    return Folded(page.embeddings[kept], kept, groups, (groups >= 0).to(page.embeddings.dtype))
+def keep(page: PageState, tokens: torch.Tensor) -> Folded:
+    """A pruned index: the vectors at `tokens (m,)` unchanged, in page order.
+
+    >>> page = PageState(hidden=torch.eye(3), project=lambda z: z)
+    >>> keep(page, torch.tensor([2, 0])).groups
+    tensor([ 0, -1,  1])
+    """
+    tokens = tokens.sort().values
+    groups = torch.full((len(page),), -1, dtype=torch.long, device=tokens.device)
+    groups[tokens] = torch.arange(len(tokens), device=tokens.device)
+    return Folded(page.embeddings[tokens], tokens, groups, (groups >= 0).to(page.embeddings.dtype))
 
 
 def wanted_signals(compressors: Iterable[Compressor], settings: LayerSettings) -> list[Signal]:
@@ -164,6 +186,13 @@ def register(cls: C) -> C:
     """Class decorator: make a compressor known by its `name` in this process.
 
     A package that offers one names it in the entry point group `anchorfold.compressors` instead.
+
+    >>> @register
+    ... class Everything(anchorfold.FullIndex):
+    ...     name = "everything"
+    >>> compressor("everything")
+    Everything()
+    >>> COMPRESSORS.unregister("everything")
     """
     COMPRESSORS.register(cls.name, cls)
     return cls
@@ -179,7 +208,11 @@ def compressor(name: str, **options: Any) -> Compressor:
 
 
 def compressor_names(*, training_free: bool = False) -> list[str]:
-    """All names, sorted; on demand only of those that any model can be compressed with."""
+    """All names, sorted; on demand only of those that any model can be compressed with.
+
+    >>> set(compressor_names()) - set(compressor_names(training_free=True))
+    {'agc'}
+    """
     return [n for n in COMPRESSORS.names() if not (training_free and COMPRESSORS[n].trained)]
 
 

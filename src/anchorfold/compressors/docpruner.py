@@ -27,6 +27,9 @@ class DocPruner(Compressor):
     Args:
         ratio: the share of vectors to keep on average over the calibration pages.
         threshold: a z-score, if it is known already.
+
+    >>> DocPruner(ratio=0.1).ready, DocPruner(threshold=1.5).ready
+    (False, True)
     """
 
     name = "docpruner"

@@ -26,6 +26,9 @@ class FocusClustering(SemanticClustering):
         ratio, cap: the budget, exactly one of them.
         seed: of the k-means++ start.
         steps, window: AnchorFold's.
+
+    >>> len(model.encode_pages(images[:1], FocusClustering(ratio=0.1))[0])
+    13
     """
 
     name = "focus-clustering"

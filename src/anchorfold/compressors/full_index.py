@@ -11,7 +11,11 @@ from anchorfold.page import PageState
 
 
 class FullIndex(Compressor):
-    """All N vectors, unchanged."""
+    """All N vectors, unchanged.
+
+    >>> len(model.encode_pages(images[:1], FullIndex())[0])
+    128
+    """
 
     name = "none"
     title, colour, marker = "full index", "#000000", "*"

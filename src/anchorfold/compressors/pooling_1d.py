@@ -12,7 +12,11 @@ from anchorfold.page import PageState
 
 
 class Pooling1D(BudgetCompressor):
-    """m contiguous groups of the ordered vectors, whose sizes differ by at most one; means, L2-normalised."""
+    """m contiguous groups of the ordered vectors, whose sizes differ by at most one; means, L2-normalised.
+
+    >>> len(model.encode_pages(images[:1], Pooling1D(ratio=0.1))[0])
+    13
+    """
 
     name = "1d-pooling"
     title, colour, marker = "1D-Pooling", "#E69F00", "D"

@@ -15,6 +15,9 @@ class RandomPruning(BudgetCompressor):
     Args:
         ratio, cap: the budget, exactly one of them.
         seed: of the draw.
+
+    >>> len(model.encode_pages(images[:1], RandomPruning(ratio=0.1))[0])
+    13
     """
 
     name = "random"

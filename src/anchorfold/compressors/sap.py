@@ -17,6 +17,9 @@ class SAP(BudgetCompressor):
     Args:
         ratio, cap: the budget, exactly one of them.
         window: first and last layer, zero-based, inclusive; the backbone's calibrated SAP window if None.
+
+    >>> len(model.encode_pages(images[:1], SAP(ratio=0.1))[0])
+    13
     """
 
     name = "sap"

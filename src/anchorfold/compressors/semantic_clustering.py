@@ -16,6 +16,9 @@ class SemanticClustering(BudgetCompressor):
     Args:
         ratio, cap: the budget, exactly one of them.
         seed: of the k-means++ start.
+
+    >>> len(model.encode_pages(images[:1], SemanticClustering(ratio=0.1))[0])
+    13
     """
 
     name = "semantic-clustering"

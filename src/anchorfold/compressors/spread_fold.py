@@ -14,6 +14,9 @@ class SpreadFold(AnchorFold):
 
     The m most central tokens of a page may print the same few words; what no anchor resembles is then blurred into
     whichever is nearest. It needs no clustering: m products of the page with one vector.
+
+    >>> len(model.encode_pages(images[:1], SpreadFold(ratio=0.1))[0])
+    13
     """
 
     name = "spread-fold"

@@ -16,6 +16,9 @@ class Ward(BudgetCompressor):
 
     The same clustering as sentence-transformers' `HierarchicalTokenPooling` without protected tokens (Ward on
     the condensed distances), but always exactly m vectors.
+
+    >>> len(model.encode_pages(images[:1], Ward(ratio=0.1))[0])
+    13
     """
 
     name = "ward"

@@ -85,22 +85,26 @@ def find_documents(paths: Iterable[str | Path], skip: Skip, exclude: Path | None
                 continue
             seen[real] = name
             try:
-                found = os.stat(path)
+                status = os.stat(path)
                 if not os.access(path, os.R_OK):
                     raise PermissionError(13, "permission denied")
             except OSError as error:
                 skip(name, reason(error))
                 continue
-            yield Document(name, Path(os.path.abspath(path)), found.st_size, found.st_mtime_ns)
+            yield Document(name, Path(os.path.abspath(path)), status.st_size, status.st_mtime_ns)
 
 
 def _walk(path: str, skip: Skip, above: set[str], hidden: str | None) -> Iterator[str]:
     real = os.path.realpath(path)
     if not os.path.isdir(path):
-        if os.path.exists(path):
-            yield path
-        else:
+        try:
+            os.stat(path)
+        except FileNotFoundError:
             skip(printable(path), "a broken link" if os.path.islink(path) else "no such file or folder")
+        except OSError as error:  # its folder may be closed to us
+            skip(printable(path), reason(error))
+        else:
+            yield path
         return
     if real in above:
         skip(printable(path), "a link back to a folder that holds it")

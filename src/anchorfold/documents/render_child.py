@@ -11,9 +11,10 @@ from typing import Any
 
 from PIL import Image
 
+from anchorfold.documents.kinds import Pages
 from anchorfold.documents.limits import MEMORY_EXIT, limit_memory, limit_time
 from anchorfold.documents.messages import MAX_REASON, pages_to_render, receive_request, send
-from anchorfold.documents.pages import Pages, count_pages, load_pages
+from anchorfold.documents.pages import count_pages, load_pages
 from anchorfold.errors import UnreadableDocumentError
 
 THUMBNAIL = 360  # pixels of the longer side
@@ -117,10 +118,10 @@ class RenderChild:
 def file_version(path: str) -> object:
     """Differs after every change of the file."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def printable(problem: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import subprocess
@@ -32,6 +33,7 @@ from anchorfold.errors import AnchorFoldError
 
 # -P: a file in the current folder that is called like a library is none.
 COMMAND = [sys.executable, "-P", "-m", "anchorfold.documents.render_child"]
+_log = logging.getLogger(__name__)
 PAGE_SECONDS = 120.0
 START_SECONDS = 60.0
 
@@ -161,6 +163,7 @@ class RenderProcess:
             assert self._child.stdin is not None
             os.set_blocking(self._child.stdin.fileno(), False)
             self._answer(0, START_SECONDS, Ready)
+            _log.debug("renderer %s started, %.2f GB for it", self._child.pid, self.memory / GIGABYTE)
         except (EOFError, OSError, GarbledMessageError) as error:
             self.close()
             if isinstance(error, OSError) and error.errno:  # the system's trouble, not the process's

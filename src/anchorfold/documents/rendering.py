@@ -6,6 +6,7 @@ encoder works; a bounded queue between them keeps memory flat however long the l
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -22,6 +23,7 @@ from anchorfold.documents.messages import DocumentProblem, Opened, PageProblem, 
 from anchorfold.documents.pages import RENDER_PIXELS
 from anchorfold.documents.render_process import PAGE_SECONDS, RendererFailedError, RenderProcess
 
+_log = logging.getLogger(__name__)
 AHEAD = 8  # pages rendered and waiting, about 6 MB each
 COUNT_SECONDS = 3.0  # for knowing how much is left; what is not counted by then is guessed
 LOST_SECONDS = 600.0  # on pages of one document that cannot be rendered: five that hang, or a thousand that crash
@@ -170,6 +172,7 @@ class Renderer:
             except RendererFailedError as failure:
                 if self._stopped.is_set():
                     return
+                _log.info("%s, page %s: %s", state.document.name, state.page, failure)
                 lost_seconds += time.monotonic() - state.began
                 if not failure.used or (failure.timed_out and not state.between_pages):
                     if state.page is None:

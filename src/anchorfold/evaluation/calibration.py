@@ -35,6 +35,9 @@ def choose_window(profile: Sequence[float], rho: float = 0.2) -> tuple[int, int]
         rho: the window's width relative to the depth.
 
     Where no trailing layer lies below the median, the window is the last layers.
+
+    >>> choose_window([80, 90, 95, 96, 97, 85, 70, 60, 94, 50])
+    (7, 8)
     """
     if not 0 < rho <= 1:
         raise ValueError(f"rho must lie above 0 and at most at 1, got {rho!r}.")
@@ -62,6 +65,9 @@ def choose_depth(values: Mapping[int, Sequence[float] | Tensor]) -> int:
 
     Args:
         values: for each K the score retention of every calibration pair, in the same order.
+
+    >>> choose_depth({1: [90.0, 91.0], 2: [95.0, 97.0], 6: [96.0, 96.0]})
+    2
     """
     per_pair = {int(k): torch.as_tensor(v, dtype=torch.float64) for k, v in values.items()}
     lengths = {len(v) for v in per_pair.values()}

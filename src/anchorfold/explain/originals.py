@@ -44,10 +44,10 @@ def find_image(page: Mapping[str, Any], pixels: int) -> tuple[Image.Image, bool]
 def is_unchanged(page: Mapping[str, Any]) -> bool:
     """Whether the original file looks like the one that was indexed; rendering it makes sure."""
     try:
-        found = os.stat(system_path(page["source"]))
+        status = os.stat(system_path(page["source"]))
     except OSError:
         return False
-    return (found.st_size, found.st_mtime_ns) == (page["size"], page["modified"])
+    return (status.st_size, status.st_mtime_ns) == (page["size"], page["modified"])
 
 
 class Originals:

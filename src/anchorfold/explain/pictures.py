@@ -25,7 +25,14 @@ PANEL, SMALL, MARGIN, MOST_WORDS = 720, 230, 16, 8
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why one page matches one query. `retention` (Pair-SR, percent) is None if the original is not at hand."""
+    """Why one page matches one query. `retention` (Pair-SR, percent) is None if the original is not at hand.
+
+    >>> explanation = explain(index, "net revenue", "reports/annual.pdf", page=2)
+    >>> explanation.evidence.words, explanation.is_original
+    (('net', 'revenue'), True)
+    >>> draw(explanation).size[0] > 500
+    True
+    """
 
     query: str
     document: str
@@ -39,17 +46,17 @@ class Explanation:
 
 def explain(index: Index, query: str, document: str, page: int, compare_full: bool = True) -> Explanation:
     """Find out why a page matches; the share of the full index's score is measured where the original is at hand."""
-    encoded, about = index.page(document, page)
-    if encoded.grid is None:
+    encoded_page, row = index.page(document, page)
+    if encoded_page.grid is None:
         raise AnchorFoldError(f"{index.settings.model} does not say where its vectors lie on a page: nothing to draw.")
-    asked = index.model.explain_query(query)
-    found = evidence(asked.vectors, asked.labels, asked.words, encoded)
-    image, original = find_image(about, index.model.page_pixels)
+    explained = index.model.explain_query(query)
+    answer = evidence(explained.vectors, explained.labels, explained.words, encoded_page)
+    image, original = find_image(row, index.model.page_pixels)
     retention = None
-    if original and compare_full and found.score:
+    if original and compare_full and answer.score:
         (full,) = index.model.encode_pages([image])
-        retention = score_retention(asked.vectors, full, encoded)
-    return Explanation(query, about["document"], page, found, encoded.grid, image, original, retention)
+        retention = score_retention(explained.vectors, full, encoded_page)
+    return Explanation(query, row["document"], page, answer, encoded_page.grid, image, original, retention)
 
 
 def light(image: Image.Image, values: torch.Tensor, grid: PatchGrid, most: float, longer: int) -> Image.Image:
@@ -58,19 +65,20 @@ def light(image: Image.Image, values: torch.Tensor, grid: PatchGrid, most: float
     size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
     paper = np.asarray(image.convert("RGB").resize(size, Image.Resampling.LANCZOS), np.float32)
     heat = (raster(values, grid, *size) / max(most, 1e-9)).clamp(0, 1).sqrt().numpy()[..., None]
-    place = heat * (len(COLOURS) - 1)
-    low = np.clip(place.astype(int), 0, len(COLOURS) - 2)
-    colour = COLOURS[low[..., 0]] * (1 - (place - low)) + COLOURS[low[..., 0] + 1] * (place - low)
+    position = heat * (len(COLOURS) - 1)
+    low = np.clip(position.astype(int), 0, len(COLOURS) - 2)
+    colour = COLOURS[low[..., 0]] * (1 - (position - low)) + COLOURS[low[..., 0] + 1] * (position - low)
     cover = 0.62 * np.minimum(heat * 2.5, 1.0)
     return Image.fromarray((paper * (1 - cover) + colour * cover).clip(0, 255).astype(np.uint8))
 
 
-def draw(found: Explanation) -> Image.Image:
+def draw(explanation: Explanation) -> Image.Image:
     """One picture: the whole query large, each word small, all on one scale."""
-    most = float(found.evidence.whole.max()) if found.evidence.maps.numel() else 1.0
-    main = light(found.image, found.evidence.whole, found.grid, most, PANEL)
-    shown = sorted(range(len(found.evidence.words)), key=lambda w: -float(found.evidence.scores[w]))[:MOST_WORDS]
-    small = [light(found.image, found.evidence.maps[w], found.grid, most, SMALL) for w in sorted(shown)]
+    answer, image, grid = explanation.evidence, explanation.image, explanation.grid
+    most = float(answer.whole.max()) if answer.maps.numel() else 1.0
+    main = light(image, answer.whole, grid, most, PANEL)
+    shown = sorted(range(len(answer.words)), key=lambda w: -float(answer.scores[w]))[:MOST_WORDS]
+    small = [light(image, answer.maps[w], grid, most, SMALL) for w in sorted(shown)]
     columns = 2 if len(small) > 1 else len(small)
     rows = -(-len(small) // columns) if small else 0
     cell = (max(s.width for s in small) + MARGIN, max(s.height for s in small) + 40) if small else (0, 0)
@@ -79,9 +87,10 @@ def draw(found: Explanation) -> Image.Image:
     picture = Image.new("RGB", size, "white")
     pen = ImageDraw.Draw(picture)
     title, plain = ImageFont.load_default(20), ImageFont.load_default(14)
-    pen.text((MARGIN, 12), shorten(found.query, 80), fill="black", font=title)
-    kept = "" if found.retention is None else f"   keeps {found.retention:.1f} % of the full index's score"
-    line = f"{found.document}, page {found.page}   score {found.evidence.score:.3f}{kept}"
+    pen.text((MARGIN, 12), shorten(explanation.query, 80), fill="black", font=title)
+    line = f"{explanation.document}, page {explanation.page}   score {answer.score:.3f}"
+    if explanation.retention is not None:
+        line += f"   keeps {explanation.retention:.1f} % of the full index's score"
     pen.text((MARGIN, 42), shorten(line, 110), fill=(80, 80, 80), font=plain)
     picture.paste(main, (MARGIN, head))
     for i, (number, one) in enumerate(zip(sorted(shown), small, strict=True)):
@@ -89,7 +98,7 @@ def draw(found: Explanation) -> Image.Image:
         y = head + (i // columns) * cell[1]
         picture.paste(one, (x, y + 22))
         pen.rectangle((x, y + 22, x + one.width - 1, y + 21 + one.height), outline=(200, 200, 200))
-        label = f"{found.evidence.words[number]}  {float(found.evidence.scores[number]):.3f}"
+        label = f"{answer.words[number]}  {float(answer.scores[number]):.3f}"
         pen.text((x, y), shorten(label, 28), fill="black", font=plain)
     pen.rectangle((MARGIN, head, MARGIN + main.width - 1, head + main.height - 1), outline=(200, 200, 200))
     legend(picture, MARGIN, size[1] - 28, most)

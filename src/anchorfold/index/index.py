@@ -44,7 +44,12 @@ CREATION_WAIT = 30.0  # seconds for somebody else who makes the same index
 
 @dataclass(frozen=True)
 class Hit:
-    """A page that answers a query. `document` is its path as given when it was indexed, `page` counts from 1."""
+    """A page that answers a query. `document` is its path as given when it was indexed, `page` counts from 1.
+
+    >>> hit = index.search("net revenue by region")[0]
+    >>> hit.document, hit.page
+    ('reports/annual.pdf', 2)
+    """
 
     document: str
     page: int

@@ -37,7 +37,12 @@ ALIKE_FAILURES = 3  # in a row: then it is the model, not the pages
 
 @dataclass
 class AddReport:
-    """What a run did. `pages`, `vectors` and `full_vectors` are those written in this run; seconds are wall time."""
+    """What a run did. `pages`, `vectors` and `full_vectors` are those written in this run; seconds are wall time.
+
+    >>> report = index.add("reports")
+    >>> report.added, report.unchanged, report.skipped
+    (0, 1, [])
+    """
 
     added: int = 0
     changed: int = 0
@@ -55,7 +60,11 @@ class AddReport:
 
 @dataclass
 class Progress:
-    """How far a run is. `share` goes from 0 to 1 with the pages that are done or need not be done."""
+    """How far a run is. `share` goes from 0 to 1 with the pages that are done or need not be done.
+
+    >>> report = index.add("reports", progress=lambda progress: print(f"{progress.share:.0%}"))
+    100%
+    """
 
     pages: int = 0
     documents: int = 0

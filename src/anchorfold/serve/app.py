@@ -11,10 +11,10 @@ from fastapi.responses import Response as Plain
 from pydantic import BaseModel, Field, StringConstraints
 
 from anchorfold import __version__
-from anchorfold.compressors import compressor_names
 from anchorfold.errors import AnchorFoldError
+from anchorfold.serve.choices import Choice, choices, first_choices, method_pattern
 from anchorfold.serve.guard import Bounded, Guard
-from anchorfold.serve.library import Library, Place, public_model
+from anchorfold.serve.library import Library, PageReference, public_model
 
 MAX_QUERY, MAX_TOP, MAX_SIDE, MAX_METHODS = 500, 100, 2000, 3
 QUEUE = 64
@@ -22,9 +22,7 @@ STATIC = {"/": ("index.html", "text/html"), "/app.js": ("app.js", "text/javascri
           "/heat.js": ("heat.js", "text/javascript"), "/style.css": ("style.css", "text/css"),
           "/icon.svg": ("icon.svg", "image/svg+xml")}  # fmt: skip
 
-# AGC wants a model that was trained for it, DocPruner a calibration.
-METHODS = [m for m in compressor_names() if m not in ("agc", "docpruner")]
-Method = Annotated[str, StringConstraints(pattern=rf"^({'|'.join(METHODS)}):(0\.[0-9]{{0,3}}[1-9]|1)$")]
+Method = Annotated[str, StringConstraints(pattern=method_pattern())]
 QueryText = Annotated[str, Query(min_length=1, max_length=MAX_QUERY, description="What to look for.")]
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     404: {"description": "There is no such page."},
@@ -49,6 +47,15 @@ class Results(BaseModel):
     results: list[Result]
 
 
+class OfferedMethod(BaseModel):
+    """A compressor that pages can be compared under."""
+
+    method: str = Field(description="What /compare takes, such as anchorfold:0.05.")
+    title: str
+    colour: str
+    first: bool = Field(description="Whether it is shown before anything was chosen.")
+
+
 class Info(BaseModel):
     """What the index holds."""
 
@@ -65,7 +72,7 @@ class Info(BaseModel):
     model: str
     method: str
     settings: dict[str, Any]
-    methods: list[str] = Field(description="Compressors that /compare takes.")
+    choices: list[OfferedMethod] = Field(description="Methods that /compare offers; it takes other ratios too.")
 
 
 class Page(BaseModel):
@@ -102,11 +109,12 @@ class Explained(BaseModel):
 
 
 class Compared(Explained):
-    """The same under one method; `kept` is the share of the full index's score in percent, null if that is 0."""
+    """The same under one method."""
 
     method: str
-    ratio: float
-    kept: float | None
+    title: str
+    colour: str
+    retention: float | None = Field(description="The share of the full index's score in percent, null if that is 0.")
 
 
 def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -> Any:
@@ -128,12 +136,15 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
     @app.get("/api/info", tags=["index"], responses={503: PROBLEMS[503]})
     def info() -> Info:
         """What the index holds, and how many times smaller it is."""
-        found = library.index.info()
-        kept = {k: v for k, v in vars(found).items() if k in Info.model_fields} | {"model": public_model(found.model)}
-        return Info(
-            name=library.index.path.resolve().name, times_smaller=round(found.times_smaller, 2),
-            methods=METHODS, **kept,
-        )  # fmt: skip
+        counts = library.index.info()
+        shared = {name: value for name, value in vars(counts).items() if name in Info.model_fields}
+        shared |= {"model": public_model(counts.model), "times_smaller": round(counts.times_smaller, 2)}
+        listed = choices(library.index.settings.method, library.index.model.settings)
+        offers = [
+            OfferedMethod(method=str(c), title=c.title, colour=c.colour, first=c in first_choices(listed))
+            for c in listed
+        ]  # fmt: skip
+        return Info(name=library.index.path.resolve().name, choices=offers, **shared)
 
     @app.get("/api/search", tags=["index"], responses={503: PROBLEMS[503]})
     def search(
@@ -142,39 +153,39 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
         document: Annotated[str | None, Query(max_length=MAX_QUERY, description="A name or pattern.")] = None,
     ) -> Results:
         """The best pages for a query."""
-        found = library.search(q, top, document)
+        hits = library.search(q, top, document)
         return Results(query=q, results=[
-            Result(id=i, document=p.name, page=p.page, score=round(s, 6)) for i, p, s in found
+            Result(id=i, document=p.document, page=p.number, score=round(s, 6)) for i, p, s in hits
         ])  # fmt: skip
 
-    def place_of(identity: str) -> Place:
+    def page_of(identity: str) -> PageReference:
         try:
-            return library.place(identity)
+            return library.page(identity)
         except KeyError:
             raise HTTPException(404, "there is no such page") from None
 
     @app.get("/api/pages/{page_id}", tags=["pages"], responses=PROBLEMS)
     def page(page_id: str) -> Page:
         """One page."""
-        place = place_of(page_id)
-        encoded, about = library.about(place)
-        return Page(id=page_id, document=place.name, page=place.page, pages=about["pages"], vectors=len(encoded),
-                    full_vectors=encoded.full)  # fmt: skip
+        reference = page_of(page_id)
+        encoded_page, row = library.stored(reference)
+        return Page(id=page_id, document=reference.document, page=reference.number, pages=row["pages"],
+                    vectors=len(encoded_page), full_vectors=encoded_page.full)  # fmt: skip
 
     @app.get("/api/pages/{page_id}/thumbnail", tags=["pages"], responses=PROBLEMS, response_class=Plain)
     def thumbnail(page_id: str) -> Response:
         """A small JPEG."""
-        return picture_answer(library.thumbnail(place_of(page_id)))
+        return picture_answer(library.thumbnail(page_of(page_id)))
 
     @app.get("/api/pages/{page_id}/image", tags=["pages"], responses=PROBLEMS, response_class=Plain)
     def image(page_id: str, size: Annotated[int, Query(ge=64, le=MAX_SIDE)] = 1400) -> Response:
         """A JPEG, `size` pixels on its longer side."""
-        return picture_answer(library.picture(place_of(page_id), size))
+        return picture_answer(library.picture(page_of(page_id), size))
 
     @app.get("/api/pages/{page_id}/evidence", tags=["pages"], responses=PROBLEMS)
     def evidence(page_id: str, q: QueryText) -> Explained:
         """Which patches answer which word."""
-        return Explained(**library.explain(place_of(page_id), q))
+        return Explained(**library.explain(page_of(page_id), q))
 
     @app.get("/api/pages/{page_id}/compare", tags=["pages"], responses=PROBLEMS)
     def compare(
@@ -185,18 +196,16 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
         ],
     ) -> list[Compared]:
         """The same page and query under up to three methods; needs the original document."""
-        wanted = [parse_method(m) for m in method]
-        return [Compared(**found) for found in library.compare(place_of(page_id), q, wanted)]
+        wanted = [Choice.parse(text) for text in method]
+        answers = library.compare(page_of(page_id), q, [choice.compressor() for choice in wanted])
+        return [
+            Compared(method=str(choice), title=choice.title, colour=choice.colour, **answer)
+            for choice, answer in zip(wanted, answers, strict=True)
+        ]
 
     for address, (name, kind) in STATIC.items():
         app.add_api_route(address, static_file(name, kind), include_in_schema=False)
     return Guard(Bounded(app, limit), token)
-
-
-def parse_method(text: str) -> tuple[str, float]:
-    """`anchorfold:0.05` into its parts."""
-    name, _, ratio = text.partition(":")
-    return name, float(ratio)
 
 
 def picture_answer(data: bytes) -> Response:

@@ -110,10 +110,10 @@ def bearer(headers: dict[str, str]) -> str:
 def cookie(headers: dict[str, str]) -> str:
     """The token of a cookie."""
     try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
     except Exception:
         return ""
-    return found.value if found else ""
+    return cookie.value if cookie else ""
 
 
 async def refuse(send: Send, status: int, why: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:

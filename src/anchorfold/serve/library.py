@@ -14,25 +14,25 @@ from typing import Any
 from PIL import Image
 
 from anchorfold.backbones.encoder import require_comparable
-from anchorfold.compressors import COMPRESSORS, Compressor, FullIndex, wanted_signals
+from anchorfold.compressors import Compressor, FullIndex, wanted_signals
 from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explain.evidence import Evidence, evidence
 from anchorfold.explain.originals import find_image, is_unchanged
-from anchorfold.index import Hit, Index
+from anchorfold.index import Index
 from anchorfold.page import EncodedPage, PatchGrid
 from anchorfold.scoring import maxsim, score_retention
 
-PICTURES = 64  # rendered pages kept in memory
+PICTURES = 64  # rendered pages that stay in memory
 
 
 @dataclass(frozen=True)
-class Place:
-    """A page of the index: where it is stored, and the name that the world may see."""
+class PageReference:
+    """A page of the index: where it is stored, and the name of its document that the world may see."""
 
     source: str
-    page: int
-    name: str
+    number: int
+    document: str
 
 
 def public_model(name: str) -> str:
@@ -71,7 +71,7 @@ class Library:
         self.index = index
         self._lock = threading.Lock()
         self._version = -1
-        self._places: dict[str, Place] = {}
+        self._pages: dict[str, PageReference] = {}
         self._names: dict[str, str] = {}
         self._pictures: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
 
@@ -86,46 +86,47 @@ class Library:
             if flat.version == self._version:
                 return
             rows = flat.pages
-            sources, pages = rows["source"].to_pylist(), rows["page"].to_pylist()
+            sources, numbers = rows["source"].to_pylist(), rows["page"].to_pylist()
             self._names = public_names(dict(zip(sources, rows["document"].to_pylist(), strict=True)))
-            self._places = {
-                page_id(s, p): Place(s, p, self._names[s]) for s, p in zip(sources, pages, strict=True)
-            }  # fmt: skip
+            self._pages = {
+                page_id(source, number): PageReference(source, number, self._names[source])
+                for source, number in zip(sources, numbers, strict=True)
+            }
             self._version = flat.version
 
-    def search(self, query: str, top: int, document: str | None) -> list[tuple[str, Place, float]]:
-        """The best pages as (id, place, score); `document` is a public name or a pattern of them."""
+    def search(self, query: str, top: int, document: str | None) -> list[tuple[str, PageReference, float]]:
+        """The best pages as (id, page, score); `document` is a public name or a pattern; a blank one finds nothing."""
         self._refresh()
-        only: Sequence[str] | None = None
-        if document:
-            only = [s for s, n in self._names.items() if matches(document, n, n)]
-            if not only:
+        sources: Sequence[str] | None = None
+        if document is not None:
+            names = self._names if document.strip() else {}
+            sources = [source for source, name in names.items() if matches(document, name, name)]
+            if not sources:
                 return []
-        hits: list[Hit] = self.index.search(query, top, documents=only)
-        found = []
-        for hit in hits:
+        scored = []
+        for hit in self.index.search(query, top, documents=sources):
             name = self._names.get(hit.source, os.path.basename(hit.document))
-            found.append((page_id(hit.source, hit.page), Place(hit.source, hit.page, name), hit.score))
-        return found
+            scored.append((page_id(hit.source, hit.page), PageReference(hit.source, hit.page, name), hit.score))
+        return scored
 
-    def place(self, identity: str) -> Place:
+    def page(self, identity: str) -> PageReference:
         """A page by its id; KeyError if there is none."""
         self._refresh()
-        return self._places[identity]
+        return self._pages[identity]
 
-    def about(self, place: Place) -> tuple[EncodedPage, dict[str, Any]]:
-        """A page as stored, and its row."""
-        return self.index.page_at(place.source, place.page)
+    def stored(self, page: PageReference) -> tuple[EncodedPage, dict[str, Any]]:
+        """A page as it is stored, and its row."""
+        return self.index.page_at(page.source, page.number)
 
-    def picture(self, place: Place, longer: int) -> bytes:
+    def picture(self, page: PageReference, longer: int) -> bytes:
         """A JPEG of the page, at most `longer` pixels on its longer side."""
-        about = self.index.details_at(place.source, place.page)
-        key = (f"{place.source}:{about['modified']}", place.page, longer)
+        row = self.index.details_at(page.source, page.number)
+        key = (f"{page.source}:{row['modified']}", page.number, longer)
         with self._lock:
             if key in self._pictures:
                 self._pictures.move_to_end(key)
                 return self._pictures[key]
-        image, _ = find_image(about, longer * longer)
+        image, _ = find_image(row, longer * longer)
         image.thumbnail((longer, longer), Image.Resampling.LANCZOS)
         buffer = io.BytesIO()
         image.save(buffer, "JPEG", quality=85)
@@ -135,46 +136,42 @@ class Library:
                 self._pictures.popitem(last=False)
         return buffer.getvalue()
 
-    def thumbnail(self, place: Place) -> bytes:
+    def thumbnail(self, page: PageReference) -> bytes:
         """The stored thumbnail, or a small picture if the index keeps none."""
-        about = self.index.details_at(place.source, place.page)
-        return about["thumbnail"] or self.picture(place, 360)
+        row = self.index.details_at(page.source, page.number)
+        return row["thumbnail"] or self.picture(page, 360)
 
-    def explain(self, place: Place, query: str) -> dict[str, Any]:
+    def explain(self, page: PageReference, query: str) -> dict[str, Any]:
         """Which patches answer which word, as JSON."""
-        encoded, about = self.about(place)
-        asked = self.index.model.explain_query(query)
-        found = evidence(asked.vectors, asked.labels, asked.words, encoded)
-        return {**as_json(found, encoded), "original": is_unchanged(about)}
+        encoded_page, row = self.stored(page)
+        explained = self.index.model.explain_query(query)
+        answer = evidence(explained.vectors, explained.labels, explained.words, encoded_page)
+        return {**as_json(answer, encoded_page), "original": is_unchanged(row)}
 
-    def compare(self, place: Place, query: str, methods: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
-        """The same page and query under several compressors; needs the original document."""
-        about = self.index.details_at(place.source, place.page)
-        image, original = find_image(about, self.index.model.page_pixels)
+    def compare(self, page: PageReference, query: str, compressors: Sequence[Compressor]) -> list[dict[str, Any]]:
+        """The same page and query under several compressors; needs the original document.
+
+        `retention` is the share of the full index's score in percent, None if that is 0.
+        """
+        row = self.index.details_at(page.source, page.number)
+        image, original = find_image(row, self.index.model.page_pixels)
         if not original:
             raise AnchorFoldError("the original document is not at hand: methods cannot be compared on this page.")
         model = require_comparable(self.index.model)
-        made = [_compressor(name, ratio) for name, ratio in methods]
-        signals = wanted_signals(made, model.settings)
-        (state,) = model.page_states([image], signals)
+        (state,) = model.page_states([image], wanted_signals(compressors, model.settings))
         full = model.compress(state, FullIndex())
-        asked = model.explain_query(query)
+        explained = model.explain_query(query)
+        scored = len(explained.vectors) and float(maxsim([explained.vectors], [full]))
         answers = []
-        for (name, ratio), each in zip(methods, made, strict=True):
-            page = model.compress(state, each)
-            found = evidence(asked.vectors, asked.labels, asked.words, page)
-            whole = len(asked.vectors) and float(maxsim([asked.vectors], [full]))
-            kept = round(score_retention(asked.vectors, full, page), 2) if whole else None
-            answers.append({"method": name, "ratio": ratio, "kept": kept, **as_json(found, page)})
+        for compressor in compressors:
+            encoded_page = model.compress(state, compressor)
+            answer = evidence(explained.vectors, explained.labels, explained.words, encoded_page)
+            retention = round(score_retention(explained.vectors, full, encoded_page), 2) if scored else None
+            answers.append({"retention": retention, **as_json(answer, encoded_page)})
         return answers
 
 
-def _compressor(name: str, ratio: float) -> Compressor:
-    """A compressor under a ratio, which the full index does without."""
-    return FullIndex() if name == FullIndex.name else COMPRESSORS[name].with_budget(ratio)
-
-
-def as_json(found: Evidence, page: EncodedPage) -> dict[str, Any]:
+def as_json(answer: Evidence, page: EncodedPage) -> dict[str, Any]:
     """Evidence with its patches: only those that are lit, as [patch, value]."""
     words = [
         {
@@ -182,13 +179,13 @@ def as_json(found: Evidence, page: EncodedPage) -> dict[str, Any]:
             "score": round(float(score), 4),
             "patches": [[int(p), round(float(values[p]), 5)] for p in values.nonzero().flatten()],
         }
-        for word, score, values in zip(found.words, found.scores, found.maps, strict=True)
+        for word, score, values in zip(answer.words, answer.scores, answer.maps, strict=True)
     ]
     return {
-        "score": round(found.score, 4),
+        "score": round(answer.score, 4),
         "vectors": len(page),
         "full_vectors": page.full,
-        "most": round(float(found.whole.max()), 5) if found.maps.numel() else 0.0,
+        "most": round(float(answer.whole.max()), 5) if answer.maps.numel() else 0.0,
         "words": words,
         "tiles": tiles_of(page.grid),
     }

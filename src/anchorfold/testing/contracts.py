@@ -116,8 +116,8 @@ class CompressorContract:
     def test_signals_are_those_that_it_reads(self, compressor: Compressor) -> None:
         """What it does not ask the tap for is not there when it compresses."""
         page = invented_page(40)
-        asked = {signal: page.signals[signal] for signal in compressor.signals(LAYERS)}
-        compressor.compress(PageState(page.hidden, page.project, asked), LAYERS)
+        collected = {signal: page.signals[signal] for signal in compressor.signals(LAYERS)}
+        compressor.compress(PageState(page.hidden, page.project, collected), LAYERS)
 
     def test_it_says_how_it_looks(self, compressor: Compressor) -> None:
         """A name for commands, and a colour for figures."""

@@ -18,6 +18,10 @@ class IndexInfo:
 
     `bytes` is the whole folder as `du -sb` counts it, `cache_bytes` the part of it that search made for itself and can
     make again, `vector_bytes` the stored vectors alone, `full_vector_bytes` those of the full index as float16.
+
+    >>> info = index.info()
+    >>> info.pages, info.model, round(info.times_smaller)
+    (2, 'nano', 10)
     """
 
     documents: int

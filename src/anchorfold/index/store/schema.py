@@ -28,6 +28,9 @@ class IndexSettings:
     `model` and `load_options` are what `anchorfold.load` takes, `fingerprint` is a digest of the weights, `dim` the
     vectors' dimension, `method` and `options` the compressor, `layers` the backbone's layer settings at that time.
     Indexes of version 0.1 have `window`, `steps` and `bidirectional` instead of `layers` and `load_options`.
+
+    >>> index.settings.method, index.settings.options
+    ('anchorfold', {'ratio': 0.1})
     """
 
     model: str

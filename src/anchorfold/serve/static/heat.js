@@ -3,32 +3,32 @@ const COLOURS = [[253, 224, 71], [251, 146, 60], [239, 68, 68], [200, 20, 130]];
 
 function colour(share) {
   const heat = Math.sqrt(Math.min(Math.max(share, 0), 1));
-  const place = heat * (COLOURS.length - 1);
-  const low = Math.min(Math.floor(place), COLOURS.length - 2);
-  const mix = COLOURS[low].map((c, i) => Math.round(c + (COLOURS[low + 1][i] - c) * (place - low)));
+  const position = heat * (COLOURS.length - 1);
+  const low = Math.min(Math.floor(position), COLOURS.length - 2);
+  const mix = COLOURS[low].map((c, i) => Math.round(c + (COLOURS[low + 1][i] - c) * (position - low)));
   return `rgba(${mix.join(",")},${0.62 * Math.min(heat * 2.5, 1)})`;
 }
 
 // Every patch's rectangle [left, top, right, bottom] as shares of the page, in token order.
 function rectangles(tiles) {
-  const found = [];
+  const boxes = [];
   for (const [rows, columns, left, top, right, bottom] of tiles) {
     const width = (right - left) / columns;
     const height = (bottom - top) / rows;
     for (let r = 0; r < rows; r++) {
       for (let c = 0; c < columns; c++) {
-        found.push([left + c * width, top + r * height, left + (c + 1) * width, top + (r + 1) * height]);
+        boxes.push([left + c * width, top + r * height, left + (c + 1) * width, top + (r + 1) * height]);
       }
     }
   }
-  return found;
+  return boxes;
 }
 
 export function patchValues(explained, word) {
   const total = new Map();
-  explained.words.forEach((each, number) => {
+  explained.words.forEach(({ patches }, number) => {
     if (word !== null && number !== word) return;
-    for (const [patch, value] of each.patches) total.set(patch, (total.get(patch) || 0) + value);
+    for (const [patch, value] of patches) total.set(patch, (total.get(patch) || 0) + value);
   });
   return total;
 }

@@ -1,0 +1,20 @@
+"""What commands import; they are forked from a process that has it."""
+
+import lancedb
+import pyarrow
+import sentence_transformers
+import torch
+import transformers
+from transformers import ColPaliForRetrieval, ColPaliProcessor
+
+import anchorfold.backbones.base
+import anchorfold.backbones.loading
+import anchorfold.backbones.nano.retriever
+import anchorfold.backbones.retrieval_heads
+import anchorfold.cli.app
+import anchorfold.explain
+import anchorfold.index
+import anchorfold.index.index
+
+__all__ = ["ColPaliForRetrieval", "ColPaliProcessor", "anchorfold", "lancedb", "pyarrow", "sentence_transformers",
+           "torch", "transformers"]  # fmt: skip

@@ -1,0 +1,131 @@
+"""What the documentation shows runs: examples in docstrings, Python and commands in the README."""
+
+import contextlib
+import doctest
+import importlib
+import inspect
+import io
+import pkgutil
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import click
+import pytest
+import sentence_transformers
+import torch
+import typer
+from PIL import Image
+
+import anchorfold
+from anchorfold.cli.app import app
+from anchorfold.demo.corpus import new_document, text
+from anchorfold.errors import AnchorFoldError
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return anchorfold.load("nano")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A working folder with documents in reports/."""
+    folder = tmp_path_factory.mktemp("work")
+    document = new_document()
+    for title in ("Letter to our shareholders", "Net revenue by region"):
+        document.add_page()
+        text(document, title, 28)
+    (folder / "reports").mkdir()
+    document.output(str(folder / "reports" / "annual.pdf"))
+    with contextlib.chdir(folder):
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def encoder(checkpoints):
+    return sentence_transformers.MultiVectorEncoder(str(checkpoints["colpali"]), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def shared(model, encoder, folder):
+    """What examples may use without making it."""
+    index = anchorfold.Index.create("shared.index", model, anchorfold.AnchorFold(ratio=0.1))
+    index.add("reports")
+    images = [Image.linear_gradient("L"), Image.radial_gradient("L"), Image.new("L", (600, 800), 255)]
+    return {
+        "anchorfold": anchorfold,
+        "torch": torch,
+        "model": model,
+        "images": images,
+        "index": index,
+        "encoder": encoder,
+    }
+
+
+def with_examples():
+    for module in pkgutil.walk_packages(anchorfold.__path__, "anchorfold."):
+        source = importlib.util.find_spec(module.name).origin
+        if source.endswith(".py") and ">>>" in Path(source).read_text("utf-8"):
+            yield module.name
+
+
+@pytest.mark.parametrize("name", with_examples())
+def test_examples_in_docstrings(name, shared):
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    result = doctest.testmod(importlib.import_module(name), extraglobs=shared, optionflags=flags)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def is_exempt(value):
+    """Modules and errors, which say all in a sentence."""
+    return inspect.ismodule(value) or (inspect.isclass(value) and issubclass(value, AnchorFoldError | Warning))
+
+
+@pytest.mark.parametrize("name", sorted(n for n in anchorfold.__all__ if not is_exempt(getattr(anchorfold, n))))
+def test_everything_public_has_an_example(name):
+    value = getattr(anchorfold, name)
+    assert isinstance(value, str) or ">>>" in inspect.getdoc(value)
+
+
+def test_python_in_the_readme(folder, encoder, tmp_path, monkeypatch):
+    shutil.copytree(folder / "reports", tmp_path / "reports")
+    monkeypatch.chdir(tmp_path)
+    names = {"encoder": encoder}
+    blocks = BLOCK.findall(README)
+    for (language, code), (next_language, expected) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
+        if language != "python":
+            continue
+        if "np.load" in code:
+            names["index"].export("npz", "my.npz")
+            names["index"].export("parquet", "my.parquet")
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, "README.md", "exec"), names)
+        if next_language == "" and expected.strip() and "print" in code:
+            assert printed.getvalue() == expected
+    anchorfold.compressors.COMPRESSORS.unregister("first")
+
+
+def commands():
+    for language, code in BLOCK.findall(README):
+        if language == "sh":
+            yield from (line for line in code.splitlines() if line.startswith("anchorfold "))
+
+
+@pytest.mark.parametrize("line", commands())
+def test_commands_in_the_readme_exist(line):
+    command = typer.main.get_command(app)
+    words = shlex.split(line, comments=True)[1:]
+    context = click.Context(command)
+    while isinstance(command, click.Group):
+        command = command.get_command(context, words.pop(0))
+        assert command is not None, line
+        context = click.Context(command)
+    command.make_context(command.name, [word.replace("...", "x") for word in words], resilient_parsing=False)

@@ -1,0 +1,1 @@
+"""Pages known by their brightness: a compressor, an encoder, an export target and a kind of document."""

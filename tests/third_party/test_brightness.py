@@ -1,0 +1,120 @@
+"""A package that is installed beside ours extends it without a change: command line and search page find all of it."""
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import sync_playwright
+
+from tests.serve.browser import launch
+
+PACKAGE = Path(__file__).parent / "brightness"
+TITLE = "Every other 0.05"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Where the package is installed, as pip installs any."""
+    folder = tmp_path_factory.mktemp("site")
+    source = tmp_path_factory.mktemp("source") / "package"
+    source.symlink_to(PACKAGE)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--target", folder, source], check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def environment(site):
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]),
+        "COLUMNS": "160",
+    }
+
+
+@pytest.fixture(scope="module")
+def run(environment, folder):
+    def run(*arguments):
+        command = [sys.executable, "-m", "anchorfold", *arguments]
+        completed = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+        assert completed.returncode == 0, completed.stdout + completed.stderr
+        return completed.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("work")
+    (folder / "shades.grey").write_text("200\n30\n120\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def index(run):
+    run(
+        "index",
+        "shades.grey",
+        "--to",
+        "my.index",
+        "--model",
+        "brightness",
+        "--method",
+        "every-other",
+        "--ratio",
+        "0.25",
+    )
+    return "my.index"
+
+
+def test_it_keeps_the_contracts(environment):
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", PACKAGE / "contracts.py"]
+    completed = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert completed.returncode == 0, completed.stdout
+    assert re.search(r"\d\d passed", completed.stdout)
+
+
+def test_the_compressor_is_listed(run):
+    assert re.search(r"every-other\s+Every other\s+Tokens at equal distances", run("methods"))
+
+
+def test_the_encoder_the_document_and_the_compressor_make_an_index(run, index):
+    info = run("info", index)
+    assert "every-other" in info
+    assert "12 of 48" in info
+    for query, best in (("dark", 2), ("bright", 1)):
+        answer = json.loads(run("search", index, query, "--json"))
+        assert answer["results"][0]["page"] == best
+
+
+def test_the_export_target_writes_it(run, index, folder):
+    assert "wrote 3 pages" in run("export", index, "--to", "csv")
+    with open(folder / "my.csv", newline="") as file:
+        lines = list(csv.reader(file))
+    assert [line[:2] for line in lines] == [["shades.grey", str(page)] for page in (1, 2, 3)]
+    assert {len(line) for line in lines} == {2 + 4 * 2}
+
+
+def test_the_search_page_offers_the_compressor(environment, folder, index):
+    command = [sys.executable, "-m", "anchorfold", "serve", index, "--port", "0", "--no-browser"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment)
+    try:
+        address = re.search(r"http://\S+", process.stdout.readline()).group()
+        choices = httpx.get(f"{address}api/info", timeout=30).json()["choices"]
+        assert {"method": "every-other:0.05", "title": TITLE, "colour": "#8844aa", "first": True} in choices
+        with sync_playwright() as playwright:
+            page = launch(playwright).new_page()
+            page.goto(f"{address}?q=dark")
+            page.locator(".hit").first.click()
+            page.locator("#compare").click()
+            page.get_by_label(TITLE).wait_for()
+            page.locator("figcaption", has_text=TITLE).wait_for()
+    finally:
+        process.terminate()
+        process.wait(20)
