@@ -10,7 +10,7 @@ from torch import Tensor
 from anchorfold._numerics import widen
 
 ITERATIONS, TOLERANCE = 100, 1e-4  # at most; the share of the vectors' variance below which centres stand still
-MOST_AT_ONCE = 4096  # vectors whose products with each other are held, 64 MB
+MOST_AT_ONCE = 4096  # vectors whose distances to each other are held, 64 MB
 
 
 @torch.no_grad()
@@ -33,15 +33,12 @@ def kmeans(vectors: Tensor, m: int, seed: int = 0, weights: Tensor | None = None
     """
     x = widen(vectors)
     x = x - x.mean(0)  # shorter vectors lose fewer digits in the products below
-    mass = torch.ones_like(x[:, 0]) if weights is None else weights.to(x)
-    centres = x[start(x, mass, m, seed)]
+    mass = None if weights is None else weights.to(x)
+    centres = x[start(x, m, seed, mass)]
     still = TOLERANCE * x.var(0, correction=0).mean()
     labels = nearest(x, centres)
     for _ in range(ITERATIONS):
-        member = x.new_zeros(len(x), m).scatter_(1, labels[:, None], mass[:, None])
-        total = member.sum(0)[:, None]
-        # A product, not a scattered sum: its result does not depend on the order in which a GPU's threads finish.
-        moved = torch.where(total > 0, member.T @ x / total.clamp(min=torch.finfo(x.dtype).tiny), centres)
+        moved = means(x, labels, centres, mass)
         shift, centres = (moved - centres).square().sum(), moved
         before, labels = labels, nearest(x, centres)
         if bool((shift <= still) | (labels == before).all()):
@@ -49,36 +46,55 @@ def kmeans(vectors: Tensor, m: int, seed: int = 0, weights: Tensor | None = None
     return fill_empty(x, labels, m)
 
 
+def means(x: Tensor, labels: Tensor, centres: Tensor, mass: Tensor | None) -> Tensor:
+    """`(m, d)` means of the clusters, weighed by `mass (N,)`; an empty cluster keeps its centre."""
+    m = len(centres)
+    mass = torch.ones_like(x[:, 0]) if mass is None else mass
+    if x.device.type == "cpu":
+        total = mass.new_zeros(m).index_add_(0, labels, mass)[:, None]
+        sums = torch.zeros_like(centres).index_add_(0, labels, x * mass[:, None])
+    else:
+        # A product, not a scattered sum: its result does not depend on the order in which a GPU's threads finish.
+        member = x.new_zeros(len(x), m).scatter_(1, labels[:, None], mass[:, None])
+        total, sums = member.sum(0)[:, None], member.T @ x
+    return torch.where(total > 0, sums / total.clamp(min=torch.finfo(x.dtype).tiny), centres)
+
+
 def nearest(x: Tensor, centres: Tensor) -> Tensor:
     """`(N,)` the number of the centre `(m, d)` that is nearest to each vector `(N, d)`; the first one if equal."""
     return torch.addmm(centres.square().sum(1), x, centres.T, alpha=-2).argmin(1)
 
 
-def start(x: Tensor, mass: Tensor, m: int, seed: int) -> Tensor:
+def start(x: Tensor, m: int, seed: int, mass: Tensor | None = None) -> Tensor:
     """`(m,)` positions of the first centres: each the best of a few draws, far vectors being likelier."""
     tries = 2 + int(math.log(m))
     draws = torch.rand(m, tries, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(x)
-    square = x.square().sum(1)
-    # All products at once are one large matrix; a few at a time are hundreds of small ones, which cost more.
-    products = x @ x.T if len(x) <= MOST_AT_ONCE else None
-    chosen = torch.empty(m, dtype=torch.long, device=x.device)
-    positions, gap = pick(mass, draws[0, :1]), None
+    # All distances at once are one large product; a few at a time are hundreds of small ones, which cost more.
+    table = distances(x, x) if len(x) <= MOST_AT_ONCE else None
+    share = torch.ones_like(x[:, 0]) if mass is None else mass
+    gap: Tensor | None = None
+    chosen: list[Tensor] = []
     for i in range(m):
-        near = x[positions] @ x.T if products is None else products[positions]
-        gaps = (square + square[positions, None]).sub_(near, alpha=2).clamp_(min=0)
-        gaps = gaps if gap is None else torch.minimum(gap, gaps, out=gaps)
-        shares = gaps * mass
-        best = shares.sum(1).argmin()
-        chosen[i], gap = positions[best], gaps[best]
-        if i + 1 < m:
-            positions = pick(shares[best], draws[i + 1])
-    return chosen
+        candidates = pick(share, draws[i] if i else draws[i, :1])
+        gaps = distances(x[candidates], x) if table is None else table[candidates]
+        gaps = gaps if gap is None else torch.minimum(gap, gaps)
+        shares = gaps if mass is None else gaps * mass
+        best = int(shares.sum(1).argmin())
+        gap, share = gaps[best], shares[best]
+        chosen.append(candidates[best])
+    return torch.stack(chosen)
 
 
 def pick(share: Tensor, draws: Tensor) -> Tensor:
     """Positions drawn in proportion to `share (N,)`, one for each number from 0 to 1 of `draws`."""
     edges = share.cumsum(0)
     return torch.searchsorted(edges, draws * edges[-1], right=True).clamp_(max=len(share) - 1)
+
+
+def distances(a: Tensor, b: Tensor) -> Tensor:
+    """`(k, n)` squared distances of vectors `(k, d)` and `(n, d)`."""
+    table = torch.addmm(b.square().sum(1), a, b.T, alpha=-2)
+    return table.add_(a.square().sum(1, keepdim=True)).clamp_(min=0)
 
 
 def fill_empty(x: Tensor, labels: Tensor, m: int) -> Tensor:

@@ -45,7 +45,7 @@ def named_pages(corpus: Corpus, pixels: int, skip: int = 0, loaders: int = 0) ->
         yield name, page
 
 
-class Share(IterableDataset):
+class Share(IterableDataset[tuple[str, Image.Image | str]]):
     """The pages of one loader among several: every n-th. A `DataLoader` asks its processes in turn: order is kept."""
 
     def __init__(self, source: PageSource, pixels: int, skip: int) -> None:
