@@ -96,7 +96,7 @@ class Soak:
                     self.violate("a second add found something changed", str(report))
                 if (after := snapshot(index)) != before:
                     self.violate("a second add wrote something", str(sorted(set(after.items()) ^ set(before.items()))))
-        violations, held, pages = check_table(index, world, actions.dtype)
+        violations, held, pages = check_table(index, world, actions.bits)
         actions.violations += violations
         self.summary.pages_checked += pages
         self.check_processes()

@@ -25,7 +25,7 @@ class Actions(Stage):
         """Another index; perhaps its first documents are none that can be read."""
         shutil.rmtree(self.index, ignore_errors=True)
         self.new_index()
-        self.note(f"a new index {self.index.name} of {self.dtype}")
+        self.note(f"a new index {self.index.name} of {self.bits} bits")
         unreadable = sorted(n for n, v in self.world.files.items() if not v.readable and not self.world.is_locked(n))
         if unreadable:
             self.send_add(self.writer(), paths=unreadable)
@@ -63,12 +63,11 @@ class Actions(Stage):
             worker.end()
 
     def search_cut_short(self) -> None:
-        """A search that has to build the search cache first, killed."""
+        """A search, killed."""
         worker = self.writer()
-        shutil.rmtree(self.index / "cache", ignore_errors=True)
         worker.send("search", self.world.home, index=str(self.index), queries=self.queries())
         worker.wait_for(1, self.rng.uniform(0, 0.1))
-        self.note("search without a cache, killed")
+        self.note("search, killed")
         self.counts["SIGKILL"] += 1
         worker.signal(signal.SIGKILL)
         self.judge("search", worker.answer(), signals=[signal.SIGKILL])
@@ -104,14 +103,12 @@ class Actions(Stage):
                 self.judge("add", self.writers[0].answer())
 
     def full_disk(self) -> None:
-        """The disk fills up while documents are added or a search builds its cache; then there is space again."""
+        """The disk is full while documents are added or somebody searches; then there is space again."""
         worker, leave = self.writer(), int(10 ** self.rng.uniform(3.5, 6.5))
         adding = not self.complete or self.rng.random() < 0.6
         if adding:
             for _ in range(3):
                 self.note(self.world.new_file(self.rng))
-        else:
-            shutil.rmtree(self.index / "cache", ignore_errors=True)
         with ballast(self.disk, leave), self.reading(["full disk"]) if adding else nullcontext():
             self.note(f"a disk with {leave} bytes left")
             self.counts["full disks"] += 1
@@ -131,8 +128,6 @@ class Actions(Stage):
             self.send_add(worker, descriptors=further, paths=[ROOT])
             self.judge("add", worker.answer(), ["descriptors"])
         else:
-            if self.rng.random() < 0.5:
-                shutil.rmtree(self.index / "cache", ignore_errors=True)
             self.search(worker, ["descriptors"], descriptors=further)
         worker.end()  # modules that it could not import will never work in it again
 
@@ -142,12 +137,10 @@ class Actions(Stage):
         worker.send("search", self.world.home, index=str(self.index), queries=queries, **options)
         answers = self.judge("search", worker.answer(), troubles)
         for query, hits in zip(queries, answers or [], strict=False):
-            self.violations += check_hits(query, hits, self.world, self.dtype)
+            self.violations += check_hits(query, hits, self.world, self.bits)
 
     def search_only_readable(self) -> None:
-        """Search in an index that may not be written, with and without a search cache."""
-        if self.rng.random() < 0.5:
-            shutil.rmtree(self.index / "cache", ignore_errors=True)
+        """Search in an index that may not be written."""
         self.note("search in an index that may only be read")
         folders = [Path(at) for at, _, _ in os.walk(self.index)]
         for folder in folders:

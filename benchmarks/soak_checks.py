@@ -17,13 +17,14 @@ import torch
 from PIL import Image
 
 from anchorfold.index import Index
+from anchorfold.index.store.checking import check
 from anchorfold.index.store.lock import writer_lock
-from anchorfold.index.store.schema import encoded_of
+from anchorfold.index.store.pages import StoredPage
 from anchorfold.index.store.table import PageTable
 from benchmarks.soak_pages import MarkReader, expected_page, expected_score, read_number, same_vectors
 from benchmarks.soak_world import History, Version, World
 
-SCORE_TOLERANCE = {"float32": 1e-4, "float16": 3e-3, "int8": 3e-2}
+SCORE_TOLERANCE = {32: 1e-4, 16: 3e-3, 8: 3e-2}  # by bits
 TEMPORARY = re.compile(r"#|\.tmp|\.part$|^new-|^tmp")
 # What an error must say, by what was done to cause it; nothing may fail if nothing was done.
 WORDS = {
@@ -81,23 +82,23 @@ def check_skipped(report: Mapping[str, Any], world: World, troubles: Iterable[st
 # The table against the files.
 
 
-def check_table(index: Path, world: World, dtype: str) -> tuple[list[Violation], dict[str, Version], int]:
+def check_table(index: Path, world: World, bits: int) -> tuple[list[Violation], dict[str, Version], int]:
     """Violations, what the index holds by source, and how many pages were compared with their files."""
     violations: list[Violation] = []
-    rows: dict[str, dict[int, Any]] = defaultdict(dict)
+    rows: dict[str, dict[int, StoredPage]] = defaultdict(dict)
     table = PageTable.open(index)
-    for batch in table.scan(table.schema.names, live=False):
-        for i in range(batch.num_rows):
-            source, page = batch["source"][i].as_py(), batch["page"][i].as_py()
-            if not batch["live"][i].as_py():
-                violations.append(Violation("staged row left over", f"page {page} of {source}"))
-            elif page in rows[source]:
-                violations.append(Violation("page stored twice", f"page {page} of {source}"))
-            rows[source][page] = batch.slice(i, 1)
+    violations += [Violation("damage", str(damage)) for damage in check(index)]
+    for stored in table.pages(live=False):
+        source, page = stored.source, stored.page
+        if not stored.version.live:
+            violations.append(Violation("staged row left over", f"page {page} of {source}"))
+        elif page in rows[source]:
+            violations.append(Violation("page stored twice", f"page {page} of {source}"))
+        rows[source][page] = stored
     held: dict[str, Version] = {}
     for source, name in {world.source(n): n for n in world.files}.items():
         if name in world.readable():
-            violations += compare(name, world.home / name, rows.pop(source, {}), world.files[name], dtype)
+            violations += compare(name, world.home / name, rows.pop(source, {}), world.files[name], bits)
             held[source] = world.files[name]
         else:
             rows.setdefault(source, {})
@@ -113,7 +114,7 @@ def check_table(index: Path, world: World, dtype: str) -> tuple[list[Violation],
     return violations, held, sum(len(v.numbers) for v in held.values())
 
 
-def compare(name: str, path: Path, pages: Mapping[int, Any], version: Version, dtype: str) -> Iterator[Violation]:
+def compare(name: str, path: Path, pages: Mapping[int, StoredPage], version: Version, bits: int) -> Iterator[Violation]:
     """The stored pages of one readable file with the file."""
     numbers = {p: stored_number(row) for p, row in pages.items()}
     expected = dict(enumerate(version.numbers, 1))
@@ -127,22 +128,20 @@ def compare(name: str, path: Path, pages: Mapping[int, Any], version: Version, d
         "digest": hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest(), "problem": None,
     }  # fmt: skip
     for page, number in expected.items():
-        row, encoded, right = pages[page], encoded_of(pages[page], 0), expected_page(number)
+        stored, encoded, right = pages[page].details(), pages[page].encoded(), expected_page(number)
         for column, fact in facts.items():
-            if row[column][0].as_py() != fact:
-                yield Violation(
-                    f"wrong {column} stored", f"page {page} of {name}: {row[column][0].as_py()}, not {fact}"
-                )
-        if not same_vectors(encoded.vectors, number, dtype):
+            if stored[column] != fact:
+                yield Violation(f"wrong {column} stored", f"page {page} of {name}: {stored[column]}, not {fact}")
+        if not same_vectors(encoded.vectors, number, bits):
             yield Violation("wrong vectors stored", f"page {page} of {name}, number {number}")
         if not (torch.equal(encoded.groups, right.groups) and torch.equal(encoded.anchors, right.anchors)):
             yield Violation("wrong groups or anchors stored", f"page {page} of {name}, number {number}")
 
 
-def stored_number(row: Any) -> int:
+def stored_number(page: StoredPage) -> int:
     """The number of a stored page by its picture, -1 if there is none or it cannot be read."""
     try:
-        return read_number(Image.open(io.BytesIO(row["thumbnail"][0].as_py())))
+        return read_number(Image.open(io.BytesIO(page.thumbnail)))
     except (OSError, ValueError):
         return -1
 
@@ -185,29 +184,27 @@ def check_folder(index: Path, held: Mapping[str, Version]) -> Iterator[Violation
             yield Violation(f"left over: {re.sub(r'[0-9a-f-]{8,}|new-.*/', '*', name)}", name)
     if (index / "writer.json").exists():
         yield Violation("left over: writer.json", (index / "writer.json").read_text())
-    caches = sorted(p.name for p in (index / "cache").glob("*") if p.is_dir())
-    if len([c for c in caches if not c.startswith("new-")]) > 1 or any(not any((index / "cache" / c).iterdir()) for c in caches):  # fmt: skip  # noqa: E501
-        yield Violation("left over: search caches", ", ".join(caches))
     # Files of a killed writer that no version names wait for the next tidying, and must not outlive it.
     with writer_lock(index, 10):
-        PageTable.open(index).tidy()
-    manifests = b"".join(p.read_bytes() for p in (index / "pages.lance/_versions").glob("*.manifest"))
-    for path in sorted((index / "pages.lance/data").glob("*")):
-        if path.name.encode() not in manifests:
-            yield Violation("left over: data file that no version names", path.name)
+        table = PageTable.open(index)
+        table.tidy()
+    named = {f"{number:08}.segment" for number in table.state.segments}
+    for path in sorted((index / "segments").iterdir()):
+        if path.name not in named:
+            yield Violation("left over: segment that no version names", path.name)
 
 
 # Answers that were read while others wrote.
 
 
-def check_hits(query: int, hits: list[list[Any]], world: World, dtype: str) -> Iterator[Violation]:
+def check_hits(query: int, hits: list[list[Any]], world: World, bits: int) -> Iterator[Violation]:
     """One answer of all pages: right scores, no page twice, documents whole and of one version."""
     scores: dict[str, dict[int, float]] = defaultdict(dict)
     for source, page, score in hits:
         if page in scores[source]:
             yield Violation("page answered twice", f"page {page} of {source}")
         scores[source][page] = score
-    tolerance = SCORE_TOLERANCE[dtype]
+    tolerance = SCORE_TOLERANCE[bits]
     for source, pages in scores.items():
         history = world.histories.get(source)
         versions = [v for v in history.versions if v is not None] if history else []
@@ -226,7 +223,7 @@ def check_hits(query: int, hits: list[list[Any]], world: World, dtype: str) -> I
             yield Violation("answer without a document that is there", f"query {query}: {source}, {history}")
 
 
-def check_record(record: Mapping[str, Any], world: World, dtype: str, troubles: Iterable[str]) -> Iterator[Violation]:
+def check_record(record: Mapping[str, Any], world: World, bits: int, troubles: Iterable[str]) -> Iterator[Violation]:
     """One call of a reader."""
     if "error" in record:
         history = world.histories.get(record.get("source", ""))
@@ -234,7 +231,7 @@ def check_record(record: Mapping[str, Any], world: World, dtype: str, troubles: 
             troubles = [*troubles, "no such page"]
         yield from judge(f"reader's {record['call']}", record, troubles)
     elif "hits" in record:
-        yield from check_hits(record["query"], record["hits"], world, dtype)
+        yield from check_hits(record["query"], record["hits"], world, bits)
     elif "number" in record:
         versions = world.history(record["source"]).versions
         if not any(v and v.numbers[record["page"] - 1 : record["page"]] == (record["number"],) for v in versions):

@@ -27,7 +27,7 @@ COMPRESSOR = Pooling1D(ratio=0.5)
 SIDE, DIM, QUERY_TOKENS = 8, 64, 8  # patches a side, dimension of vectors, vectors of a query
 SQUARES, SQUARE_PIXELS = 6, 16  # squares a side: 24 bits of number, 12 bits of checksum
 SETTINGS = LayerSettings(window=(1, 2), sap_window=(1, 2), layers=4)
-TOLERANCE = {"float32": 1e-5, "float16": 1e-3, "int8": 1e-2}  # of a stored unit vector's components
+TOLERANCE = {32: 1e-5, 16: 1e-3, 8: 1e-2}  # of a stored unit vector's components, by bits
 
 
 def checksum(number: int) -> int:
@@ -93,10 +93,10 @@ def expected_score(query: int, number: int) -> float:
     return float((query_vectors(query) @ expected_page(number).vectors.T).amax(1).sum())
 
 
-def same_vectors(stored: Tensor, number: int, dtype: str) -> bool:
-    """Whether stored vectors `(m, d)` are those of a page, up to the rounding of their type."""
+def same_vectors(stored: Tensor, number: int, bits: int) -> bool:
+    """Whether stored vectors `(m, d)` are those of a page, up to the rounding of their bits."""
     expected = expected_page(number).vectors
-    return stored.shape == expected.shape and bool((stored - expected).abs().max() <= TOLERANCE[dtype])
+    return stored.shape == expected.shape and bool((stored - expected).abs().max() <= TOLERANCE[bits])
 
 
 class MarkReader:

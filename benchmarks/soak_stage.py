@@ -58,7 +58,7 @@ class Stage:
         """Go on with an index that is not made yet."""
         self.indexes += 1
         self.index = self.disk / f"{self.indexes}.index"
-        self.dtype = self.rng.choice(["float16", "float16", "float32", "int8"])
+        self.bits = self.rng.choice([16, 16, 32, 8])
         self.complete = False  # whether it was made and checked
         self.world.start_round({})
 
@@ -94,7 +94,7 @@ class Stage:
         drawn |= options
         self.note(f"add {drawn}")
         self.counts["adds"] += 1
-        worker.send("add", self.world.home, index=str(self.index), dtype=self.dtype, **drawn)
+        worker.send("add", self.world.home, index=str(self.index), bits=self.bits, **drawn)
 
     def wait_a_moment(self, worker: Worker) -> None:
         worker.wait_for(self.rng.choice([1, 2, 5, 10, 30]), self.rng.uniform(0, 1.0))
@@ -129,4 +129,4 @@ class Stage:
         self.note(f"... a reader made {len(records)} calls meanwhile")
         for record in records:
             self.counts[f"calls of {record['call']} while others wrote"] += 1
-            self.violations += check_record(record, self.world, self.dtype, troubles)
+            self.violations += check_record(record, self.world, self.bits, troubles)

@@ -14,7 +14,6 @@ import signal
 import threading
 import time
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -29,8 +28,6 @@ from PIL import Image
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index import Index, ingest
 from benchmarks.soak_pages import COMPRESSOR, MarkReader, read_number, same_vectors
-
-warnings.filterwarnings("ignore", "lancedb fork support")  # this process is forked before LanceDB does anything
 
 ALL_PAGES = 100_000  # more than any index of the soak test holds
 _pipe: Connection  # of this process
@@ -77,13 +74,13 @@ def stopped_by_signals(wanted: bool) -> Iterator[Callable[[], bool]]:
 
 
 def add(
-    index: str, dtype: str, paths: list[str], prune: bool = False, seconds: float = 0.0, batch: int = 1,
+    index: str, bits: int, paths: list[str], prune: bool = False, seconds: float = 0.0, batch: int = 1,
     commit: int = 32, wait: float = -1, graceful: bool = False, descriptors: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Make the index if need be and bring it up to date; the report."""
     ingest.COMMIT_PAGES = commit
     with few_descriptors(descriptors), stopped_by_signals(graceful) as stop:
-        opened = Index.open_or_create(index, MarkReader(seconds), COMPRESSOR, dtype=dtype)
+        opened = Index.open_or_create(index, MarkReader(seconds), COMPRESSOR, bits=bits)
         report = opened.add(
             paths, prune=prune, stop=stop, batch_size=batch, wait=wait, progress=lambda p: tell({"pages": p.pages})
         )
@@ -145,7 +142,7 @@ def page_number(index: Index, source: str, page: int) -> int:
     """The number of a stored page: the one on its picture, which must be the one of its vectors."""
     encoded, about = index.page(source, page)
     number = read_number(Image.open(BytesIO(about["thumbnail"])))
-    if not same_vectors(encoded.vectors, number, index.settings.dtype):
+    if not same_vectors(encoded.vectors, number, index.settings.bits):
         raise AssertionError(f"page {page} of {source}: the picture is that of number {number}, the vectors are not")
     return number
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.compressors import FullIndex
-from anchorfold.index.store.schema import IndexSettings
+from anchorfold.index.store.settings import IndexSettings
 from anchorfold.page import EncodedPage, PageState, PatchGrid
 
 ROWS, COLUMNS, DIM = 6, 4, 16

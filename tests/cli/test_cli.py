@@ -14,7 +14,10 @@ from fpdf import FPDF
 from PIL import Image
 
 from anchorfold.index.store.lock import writer_lock
+from anchorfold.index.store.pages import PageRow
+from anchorfold.index.store.table import PageTable
 from tests.cli.processes import ENVIRONMENT, command, run
+from tests.index.store.old_index import write_old_index
 from tests.number_reader import page_image, write_pdf
 
 
@@ -73,7 +76,9 @@ def test_info(folder):
     found = json.loads(run("info", "my.index", "--json", cwd=folder).stdout)
     assert {"documents", "pages", "vectors", "full_vectors", "bytes", "model", "method"} <= set(found)
     assert (found["documents"], found["pages"], found["method"]) == (3, 6, "anchorfold")
-    assert found["full_vector_bytes"] / found["vector_bytes"] == pytest.approx(found["times_smaller"], abs=0.01)
+    assert found["full_vector_bytes"] / found["vector_bytes"] == pytest.approx(found["vectors_times_smaller"], abs=0.01)
+    on_disk = found["bytes"] - found["thumbnail_bytes"]
+    assert found["full_vector_bytes"] / on_disk == pytest.approx(found["times_smaller"], abs=0.01)
     assert "times smaller" in run("info", "my.index", cwd=folder).stdout
 
 
@@ -179,10 +184,39 @@ def test_bad_documents_are_a_line_each_and_the_rest_goes_on(copy, checkpoints):
 
 
 def test_a_damaged_table_is_one_line(copy):
-    for path in (copy / "my.index/pages.lance/_versions").iterdir():
+    for path in (copy / "my.index/logs").iterdir():
         path.write_bytes(b"x")
     assert "damaged" in one_line(run("search", "my.index", "x", code=1, cwd=copy))
     assert "damaged" in one_line(run("index", "reports", "--to", "my.index", code=1, cwd=copy))
+
+
+def test_a_damaged_page_is_found_dropped_and_made_again(copy):
+    assert "is whole" in run("check", "my.index", cwd=copy).stderr
+    (path,) = (copy / "my.index/segments").iterdir()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    found = run("check", "my.index", code=1, cwd=copy).stderr
+    assert "reports/a.pdf" in found
+    assert "--repair" in found
+    (damage,) = json.loads(run("check", "my.index", "--repair", "--json", cwd=copy).stdout.splitlines()[0])
+    assert damage["documents"] == ["reports/a.pdf", "reports/old.pdf", "reports/scan.png"]
+    run("check", "my.index", cwd=copy)
+    run("index", "reports", "--to", "my.index", cwd=copy)
+    assert json.loads(run("info", "my.index", "--json", cwd=copy).stdout)["pages"] == 6
+
+
+def test_an_index_of_version_0_1_says_how_to_convert_it(copy):
+    table = PageTable.open(copy / "my.index")
+    rows = [PageRow(**{k: v for k, v in p.details().items() if k not in ("full", "kept")}, live=True, encoded=p.encoded()) for p in table.pages()]  # fmt: skip  # noqa: E501
+    write_old_index(copy / "old.index", rows, table.settings)
+    assert "anchorfold convert old.index" in one_line(run("search", "old.index", "x", code=1, cwd=copy))
+    assert "converted 6 pages" in run("convert", "old.index", cwd=copy).stdout
+    assert "present format" in one_line(run("convert", "old.index", code=1, cwd=copy))
+    for name in ("old.index", "my.index"):
+        hits = json.loads(run("search", name, "x", "--json", cwd=copy).stdout)["results"]
+        assert len(hits) == 6
+    assert run("index", "reports", "--to", "old.index", cwd=copy).stdout.count("3 unchanged") == 1
 
 
 def test_ctrl_c_stops_cleanly_and_the_same_command_finishes(copy, checkpoints):
@@ -191,7 +225,7 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_finishes(copy, checkpoints):
     process = subprocess.Popen(
         arguments, cwd=copy, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
     )
-    data = copy / "m.index/pages.lance/data"
+    data = copy / "m.index/segments"
     deadline = time.monotonic() + 120
     while not (data.exists() and os.listdir(data)) and time.monotonic() < deadline:
         time.sleep(0.05)

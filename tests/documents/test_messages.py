@@ -14,7 +14,7 @@ from anchorfold.documents.messages import GarbledMessageError, Opened, Picture, 
 from anchorfold.documents.pages import most_pixels
 
 PIXELS = 10_000
-JPEG = b"\xff\xd8\xff small"
+WEBP = b"RIFF\0\0\0\0WEBP small"
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def framed(header: object, body: bytes = b"") -> bytes:
 def test_a_page_goes_through_unchanged(pipe):
     image = Image.effect_noise((90, 100), 50).convert("RGB")
     header = {"kind": "picture", "page": 3, "width": 90, "height": 100}
-    answer = told(pipe, framed(header, image.tobytes() + JPEG))
+    answer = told(pipe, framed(header, image.tobytes() + WEBP))
     assert isinstance(answer, Picture)
-    assert (answer.page, answer.thumbnail, answer.image.tobytes()) == (3, JPEG, image.tobytes())
+    assert (answer.page, answer.thumbnail, answer.image.tobytes()) == (3, WEBP, image.tobytes())
 
 
 def test_names_that_are_no_unicode_go_through_unchanged(pipe):
@@ -97,10 +97,11 @@ PICTURE = {"kind": "picture", "page": 0, "width": 10, "height": 10}
         (PICTURE, b""),
         (PICTURE, bytes(299)),
         (PICTURE, bytes(300) + b"GIF89a"),
-        ({**PICTURE, "width": 0}, JPEG),
-        ({**PICTURE, "width": -10, "height": -10}, bytes(300) + JPEG),
-        ({**PICTURE, "width": 2**20, "height": 2**20}, bytes(300) + JPEG),
-        ({**PICTURE, "width": "10"}, bytes(300) + JPEG),
+        (PICTURE, bytes(300) + b"RIFF\0\0\0\0WAVE"),
+        ({**PICTURE, "width": 0}, WEBP),
+        ({**PICTURE, "width": -10, "height": -10}, bytes(300) + WEBP),
+        ({**PICTURE, "width": 2**20, "height": 2**20}, bytes(300) + WEBP),
+        ({**PICTURE, "width": "10"}, bytes(300) + WEBP),
         (pickle.dumps(("done",), protocol=5), b""),
     ],
 )

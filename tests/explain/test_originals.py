@@ -113,11 +113,14 @@ def test_a_name_that_is_no_unicode(tmp_path):
     assert number_of(row(path)) == 4
 
 
-def test_a_thumbnail_is_opened_as_nothing_but_a_jpeg(tmp_path):
+def test_a_thumbnail_is_opened_as_nothing_but_webp_or_jpeg(tmp_path):
     path = write_pdf(tmp_path / "a.pdf", [4])
     page = row(path)
     os.unlink(path)
     assert find_image(page, 40_000)[0].size == (60, 60)
+    small = io.BytesIO()
+    Image.new("RGB", (7, 7)).save(small, "WEBP")
+    assert find_image({**page, "thumbnail": small.getvalue()}, 40_000)[0].size == (7, 7)
     other = io.BytesIO()
     Image.new("RGB", (5, 5)).save(other, "TIFF")
     with pytest.raises(OSError, match="cannot identify"):

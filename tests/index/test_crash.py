@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from anchorfold.index.store.flat import open_flat
+from anchorfold.index.live import LivePages
+from anchorfold.index.store.checking import check
 from anchorfold.index.store.table import PageTable
 from tests.number_reader import write_pdf
 
@@ -37,9 +38,8 @@ def start(documents: Path, index: Path) -> subprocess.Popen[str]:
 
 
 def contents(index: Path) -> list[tuple[str, int, str]]:
-    table = PageTable.open(index)
-    names = ("document", "page", "digest")
-    return sorted(row for b in table.scan(names) for row in zip(*(b[n].to_pylist() for n in names), strict=True))
+    assert check(index) == []
+    return sorted((page.document, page.page, page.version.digest) for page in PageTable.open(index).pages())
 
 
 def kill_until_done(documents: Path, index: Path, rng: random.Random, check) -> int:
@@ -52,7 +52,7 @@ def kill_until_done(documents: Path, index: Path, rng: random.Random, check) -> 
             process.send_signal(signal.SIGKILL)
         finished = "done" in process.stdout.read()
         process.wait()
-        if (index / "pages.lance" / "_versions").exists() and os.listdir(index / "pages.lance" / "_versions"):
+        if (index / "head").exists():
             check(contents(index))
         if finished:
             return kills
@@ -72,7 +72,10 @@ def test_an_index_survives_kills_and_is_finished_by_the_same_command(tmp_path, s
 
     kill_until_done(tmp_path / "docs", tmp_path / "my.index", random.Random(seed), nothing_lost_and_nothing_twice)
     assert len(contents(tmp_path / "my.index")) == 90
-    assert len(open_flat(PageTable.open(tmp_path / "my.index"))) == 90
+    table = PageTable.open(tmp_path / "my.index")
+    assert LivePages(table).allowed.sum() == 90
+    assert sorted(os.listdir(table.folder)) == ["head", "logs", "segments", "writer.lock"]
+    assert len(os.listdir(table.folder / "segments")) == len(table.state.segments)
 
 
 def test_a_document_is_replaced_in_one_step_whenever_the_writer_dies(tmp_path):

@@ -12,6 +12,7 @@ from anchorfold import AGC, AnchorFold, DocPruner, FullIndex, Index
 from anchorfold.errors import AnchorFoldError, BrokenModelError, LockedError, MismatchError, NotAnIndexError
 from anchorfold.explain.originals import is_unchanged
 from anchorfold.index.options import choose_compressor
+from anchorfold.index.store.folder import folder_bytes
 from anchorfold.index.store.lock import writer_lock
 from anchorfold.index.store.table import PageTable
 from tests.number_reader import NumberReader, page_image, write_pdf
@@ -44,8 +45,7 @@ def threaded(work):
 
 def stored(index):
     table = PageTable.open(index.path)
-    return sorted((b["document"][i].as_py(), b["page"][i].as_py())
-                  for b in table.scan(["document", "page"]) for i in range(b.num_rows))  # fmt: skip
+    return sorted((page.document, page.page) for page in table.pages())
 
 
 ALL = [("reports/a.pdf", 1), ("reports/a.pdf", 2), ("reports/a.pdf", 3), ("reports/b.pdf", 1), ("reports/b.pdf", 2), ("reports/c.png", 1)]  # fmt: skip  # noqa: E501
@@ -284,9 +284,8 @@ class TestReplacing:
         def watch():
             table = PageTable.open(index.path)
             while not done.is_set():
-                table.refresh()
-                rows = table.consistently(lambda: list(table.scan(["digest"])))
-                seen.append((len({d for b in rows for d in b["digest"].to_pylist()}), sum(b.num_rows for b in rows)))
+                rows = table.snapshot(lambda snapshot: list(snapshot.pages()))
+                seen.append((len({page.version.digest for page in rows}), len(rows)))
 
         watcher = threading.Thread(target=watch)
         watcher.start()
@@ -316,14 +315,14 @@ class TestReplacing:
         index.add(path, stop=lambda: 5 in reader.encoded)
         path.write_bytes(old)
         assert index.add(path).unchanged == 1
-        assert sum(b.num_rows for b in PageTable.open(index.path).scan(["page"], live=False)) == 3
+        assert len(list(PageTable.open(index.path).pages(live=False))) == 3
 
 
 class TestSearching:
     def test_several_queries_filters_and_exact(self, index, reports):
         index.add("reports")
-        found = index.search(["page 77", "page 1"], top=3)
-        assert [f[0].document for f in found] == ["reports/c.png", "reports/a.pdf"]
+        answers = index.search(["page 77", "page 1"], top=3)
+        assert [hits[0].document for hits in answers] == ["reports/c.png", "reports/a.pdf"]
         only = index.search("page 77", documents="*.pdf")
         assert {h.document for h in only} == {"reports/a.pdf", "reports/b.pdf"}
         exact, fast = (index.search("page 77", exact=e) for e in (True, False))
@@ -345,7 +344,7 @@ class TestSearching:
         index.add("reports")
         encoded, about = index.page("reports/b.pdf", 2)
         assert (len(encoded), encoded.full, about["pages"]) == (12, 24, 2)
-        assert about["thumbnail"].startswith(b"\xff\xd8")
+        assert about["thumbnail"].startswith(b"RIFF")
         with pytest.raises(AnchorFoldError, match="no page 9"):
             index.page("reports/b.pdf", 9)
 
@@ -403,31 +402,52 @@ class TestSettings:
         index.add("reports")
         info = index.info()
         assert (info.documents, info.pages, info.vectors, info.full_vectors) == (3, 6, 72, 144)
-        assert info.times_smaller == 2
+        assert info.vectors_times_smaller == 2
         assert (info.model, info.method) == ("number-reader", "anchorfold")
         assert info.vector_bytes == 72 * 16 * 2 < info.bytes
 
     def test_the_size_is_what_is_on_disk_and_smaller_means_bytes(self, tmp_path, reader, reports):
-        index = Index.create(tmp_path / "d.index", reader, AnchorFold(ratio=0.5), dtype="int8")
+        index = Index.create(tmp_path / "d.index", reader, AnchorFold(ratio=0.5), bits=8)
         index.add("reports")
+        before = folder_bytes(index.path)
         index.search("page 1")
         info = index.info()
         counted = subprocess.run(["du", "-sb", index.path], capture_output=True, text=True, check=True).stdout
-        assert info.bytes == int(counted.split()[0])
-        assert 0 < info.cache_bytes < info.bytes
-        assert info.times_smaller == info.full_vector_bytes / info.vector_bytes == 144 * 32 / (72 * 20)
+        assert info.bytes == int(counted.split()[0]) == before  # a search leaves nothing behind
+        assert info.vectors_times_smaller == info.full_vector_bytes / info.vector_bytes == 144 * 32 / (72 * 18)
+        assert info.times_smaller == info.full_vector_bytes / (info.bytes - info.thumbnail_bytes)
+        assert info.provenance_bytes > 0 < info.thumbnail_bytes
 
-    @pytest.mark.parametrize(("dtype", "size"), [("float32", 64), ("int8", 20)])
-    def test_dtypes(self, tmp_path, reader, reports, dtype, size):
-        index = Index.create(tmp_path / "d.index", reader, AnchorFold(ratio=0.5), dtype=dtype)
+    @pytest.mark.parametrize(("bits", "size"), [(32, 64), (8, 18), (4, 10), (2, 6), (1, 4)])
+    def test_bits(self, tmp_path, reader, reports, bits, size):
+        index = Index.create(tmp_path / "d.index", reader, AnchorFold(ratio=0.5), bits=bits)
         index.add("reports")
         assert index.info().vector_bytes == 72 * size
         assert index.search("page 12", top=1)[0].page == 2
+
+    def test_vectors_stand_on_the_disk_once(self, tmp_path):
+        reader = NumberReader()
+        index = Index.create(tmp_path / "d.index", reader, AnchorFold(ratio=0.5))
+        index.add(write_pdf(tmp_path / "a.pdf", list(range(60))), batch_size=30)
+        index.search("page 1")
+        info = index.info()
+        counted = info.vector_bytes + info.thumbnail_bytes + info.provenance_bytes
+        rows = 60 * 48  # numbers, lengths and checksums of a page
+        assert info.bytes <= 1.1 * counted + rows + 4 * 4096 + 4000
+
+    def test_without_provenance(self, tmp_path, reader, reports):
+        index = Index.create(tmp_path / "d.index", reader, AnchorFold(ratio=0.5), provenance=False)
+        index.add("reports")
+        assert index.info().provenance_bytes == 0
+        assert index.search("page 12", top=1)[0].page == 2
+        with pytest.raises(AnchorFoldError, match="--no-provenance"):
+            index.page("reports/a.pdf", 1)
 
     def test_thumbnails_can_be_left_out(self, tmp_path, reader, reports):
         index = Index.create(tmp_path / "d.index", reader, thumbnails=False)
         index.add("reports")
         assert index.page("reports/a.pdf", 1)[1]["thumbnail"] == b""
+        assert index.info().thumbnail_bytes == 0
 
     def test_another_model_is_one_clear_error(self, index):
         other = NumberReader()
@@ -448,7 +468,7 @@ class TestSettings:
                                ({"method": "none", "ratio": 0.2}, "keeps all")):  # fmt: skip
             with pytest.raises(AnchorFoldError, match=words):
                 choose_compressor(**options)
-        for options, words in (({"dtype": "int4"}, "int4"), ({"compressor": DocPruner(0.1)}, "calibrated"),
+        for options, words in (({"bits": 3}, "3 bits"), ({"compressor": DocPruner(0.1)}, "calibrated"),
                                ({"compressor": AGC(0.1)}, "universal tokens")):  # fmt: skip
             with pytest.raises(AnchorFoldError, match=words):
                 Index.create(tmp_path / "w.index", reader, **options)
@@ -471,7 +491,9 @@ class TestSettings:
             Index.create(tmp_path / "x" / "thesis.doc", reader)
 
     def test_a_creation_that_was_cut_short_can_be_repeated(self, tmp_path, reader):
-        (tmp_path / "my.index" / "pages.lance" / "_transactions").mkdir(parents=True)
+        (tmp_path / "my.index" / "segments").mkdir(parents=True)
+        (tmp_path / "my.index" / "logs").mkdir()
+        (tmp_path / "my.index" / "logs" / "00000001.log").write_bytes(b"half a li")
         index = Index.open_or_create(tmp_path / "my.index", reader)
         assert index.info().pages == 0
 

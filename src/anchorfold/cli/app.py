@@ -76,8 +76,11 @@ def main() -> None:
     """Run a command; everything that a user can mend is one line and a non-zero exit."""
     from anchorfold.cli import (  # noqa: F401
         ablate_command,
+        agreement_command,
         bench_command,
         calibrate_command,
+        check_command,
+        convert_command,
         demo_command,
         eval_command,
         explain_command,

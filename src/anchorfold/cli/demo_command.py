@@ -10,7 +10,6 @@ import typer
 from anchorfold.cli.app import app, note, out, quiet_libraries
 from anchorfold.cli.index_command import showing, stopping
 from anchorfold.cli.printing import size, table
-from anchorfold.documents.listing import list_documents
 
 if TYPE_CHECKING:
     from anchorfold.index import Index
@@ -46,6 +45,8 @@ def demo_command(
         questions = ask or list(expected)
     else:
         documents = file
+        from anchorfold.documents.listing import list_documents
+
         list_documents(file).require_some()
         questions = ask or headings(file)
     folder_of_index = folder / f"{'sample' if file is None else file.stem}-{ratio:g}.index"
@@ -112,7 +113,7 @@ def tell_size(index: Index, folder_of_index: Path) -> None:
     """How much smaller, and what to try next."""
     info = index.info()
     out.print(
-        f"{info.full_vectors:,} vectors became {info.vectors:,}: {size(info.full_vector_bytes)} of vectors became "
-        f"{size(info.vector_bytes)}, {info.times_smaller:.1f} times smaller than the full index."
+        f"{info.full_vectors:,} vectors became {info.vectors:,}: {size(info.full_vector_bytes)} became "
+        f"{size(info.bytes - info.thumbnail_bytes)} on disk without pictures, {info.times_smaller:.1f} times smaller."
     )
     out.print(f'Next: anchorfold search {folder_of_index} "your question"', markup=False)

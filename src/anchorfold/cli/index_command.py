@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
 from anchorfold.cli.options import Bidirectional, Device, TrustRemoteCode
-from anchorfold.cli.printing import on_disk, plain, size, table
-from anchorfold.documents.listing import list_documents
+from anchorfold.cli.printing import as_json_info, on_disk, plain, size, table, times_smaller
 
 if TYPE_CHECKING:
     from anchorfold.index import AddReport, Index
@@ -33,8 +31,9 @@ def index_command(
     ratio: Annotated[float | None, typer.Option(help="Vectors to keep of each page, 0 to 1. Default: 0.2, near lossless.")] = None,  # noqa: E501
     cap: Annotated[int | None, typer.Option(help="Or at most that many vectors a page.")] = None,
     method: Annotated[str | None, typer.Option(help="A compressor: `anchorfold methods` lists them. Default: anchorfold.")] = None,  # noqa: E501
-    dtype: Annotated[str | None, typer.Option(help="Store vectors as float16 (default), float32 or int8.")] = None,
+    bits: Annotated[int | None, typer.Option(help="Bits a stored number takes: 16 (default), 8, 4, 2, 1, or 32.")] = None,  # noqa: E501
     thumbnails: Annotated[bool, typer.Option(help="Keep a small picture of each page.")] = True,
+    provenance: Annotated[bool, typer.Option(help="Keep where vectors come from: `explain` and heatmaps need it.")] = True,  # noqa: E501
     prune: Annotated[bool, typer.Option("--prune", help="Drop documents that are gone from these folders.")] = False,
     wait: Annotated[bool, typer.Option(help="Wait if another process is writing to the index.")] = True,
     device: Device = None,
@@ -51,6 +50,7 @@ def index_command(
       anchorfold index a.pdf scans/ --to my.index --ratio 0.05
       anchorfold index ./reports --to my.index --prune
     """
+    from anchorfold.documents.listing import list_documents
     from anchorfold.index import Index
     from anchorfold.index.options import choose_compressor
     from anchorfold.index.store.folder import require_target
@@ -61,8 +61,8 @@ def index_command(
     given = method is not None or ratio is not None or cap is not None
     quiet_libraries()
     index = Index.open_or_create(
-        to, model, choose_compressor(method, ratio, cap) if given else None, dtype=dtype, thumbnails=thumbnails,
-        device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional,
+        to, model, choose_compressor(method, ratio, cap) if given else None, bits=bits, thumbnails=thumbnails,
+        provenance=provenance, device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional,
     )  # fmt: skip
     with stopping() as stop, showing() as progress:
         report = index.add(
@@ -104,6 +104,8 @@ def stopping() -> Iterator[Callable[[], bool]]:
 @contextmanager
 def showing() -> Iterator[Callable[[State], None]]:
     """A progress bar in a terminal, a line now and then elsewhere; both on standard error."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
     began = time.monotonic()
 
     def pace(state: State) -> str:
@@ -159,7 +161,7 @@ def summarise(index: Index, report: AddReport, as_json: bool) -> None:
             f"{len(report.missing)} indexed documents are gone from disk ({report.missing[0]} ...): --prune drops them."
         )
     if as_json:
-        print(json.dumps({**asdict(report), "index": {**asdict(info), "times_smaller": round(info.times_smaller, 2)}}))
+        print(json.dumps({**asdict(report), "index": as_json_info(info)}))
         return
     changes = f"{report.added} new, {report.changed} changed, {report.unchanged} unchanged"
     changes += f", {report.removed} removed" if report.removed else ""
@@ -167,8 +169,8 @@ def summarise(index: Index, report: AddReport, as_json: bool) -> None:
         ("documents", f"{info.documents} ({changes})"),
         ("pages", f"{info.pages:,} ({report.pages:,} in {clock(report.seconds)})"),
         ("vectors before", f"{info.full_vectors:,} ({size(info.full_vector_bytes)} as float16)"),
-        ("vectors after", f"{info.vectors:,} ({size(info.vector_bytes)} as {index.settings.dtype})"),
-        ("times smaller", f"{info.times_smaller:.1f}"),
+        ("vectors after", f"{info.vectors:,} ({size(info.vector_bytes)} as {index.settings.type_name})"),
+        ("times smaller", times_smaller(info)),
         ("on disk", on_disk(info)),
         ("skipped", len(report.skipped)),
     ]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from anchorfold.cli.app import app, err, out
-from anchorfold.cli.printing import on_disk, size, table
+from anchorfold.cli.printing import as_json_info, on_disk, size, table, times_smaller
 from anchorfold.errors import AnchorFoldError
 
 
@@ -58,7 +57,7 @@ def info_command(
 
     info = Index.open(index).info()
     if as_json:
-        print(json.dumps({**asdict(info), "times_smaller": round(info.times_smaller, 3)}))
+        print(json.dumps(as_json_info(info)))
         return
     settings = dict(info.settings)
     rows: list[tuple[str, object]] = [
@@ -69,7 +68,7 @@ def info_command(
         ),
         ("vectors", f"{info.vectors:,} of {info.full_vectors:,}"),
         ("vector bytes", f"{size(info.vector_bytes)} of {size(info.full_vector_bytes)}"),
-        ("times smaller", f"{info.times_smaller:.1f}"),
+        ("times smaller", times_smaller(info)),
         ("on disk", on_disk(info)),
         ("model", f"{info.model} ({settings.pop('fingerprint')})"),
         ("method", f"{info.method} " + "  ".join(f"{k} {v}" for k, v in settings.items())),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from anchorfold.cli.app import out
 
@@ -23,9 +21,23 @@ def size(count: float) -> str:
 
 
 def on_disk(info: IndexInfo) -> str:
-    """The whole folder, and how much of it search made for itself."""
-    cache = f", {size(info.cache_bytes)} of them made for search" if info.cache_bytes else ""
-    return size(info.bytes) + cache
+    """The whole folder, and what it is made of."""
+    parts = {"vectors": info.vector_bytes, "provenance": info.provenance_bytes, "pictures": info.thumbnail_bytes}
+    parts["log, counts and checksums"] = info.bytes - sum(parts.values())
+    return f"{size(info.bytes)}: " + ", ".join(f"{name} {size(count)}" for name, count in parts.items() if count)
+
+
+def times_smaller(info: IndexInfo) -> str:
+    """Against the full index as float16: all that is on disk, pictures apart, and the vectors alone."""
+    return f"{info.times_smaller:.1f} without pictures; vectors alone {info.vectors_times_smaller:.1f}"
+
+
+def as_json_info(info: IndexInfo) -> dict[str, Any]:
+    """What an index holds as JSON."""
+    from dataclasses import asdict
+
+    ratios = {name: round(getattr(info, name), 3) for name in ("times_smaller", "vectors_times_smaller")}
+    return {**asdict(info), **ratios}
 
 
 def table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]], title: str | None = None) -> None:
@@ -34,6 +46,8 @@ def table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]], 
     A terminal gets rules and colours; a file or pipe gets plain columns that are never cut.
     """
     if out.is_terminal:
+        from rich.table import Table
+
         shown = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
         for name, side in columns:
             shown.add_column(name, justify="right" if side == "right" else "left", overflow="fold")

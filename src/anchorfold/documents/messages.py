@@ -26,7 +26,6 @@ MAX_HEADER = 65_536
 MAX_THUMBNAIL = 1_000_000
 MAX_REASON = 300
 MAX_PAGES = 2**20  # more than the PDF library counts
-JPEG_START = b"\xff\xd8\xff"
 
 
 class GarbledMessageError(Exception):
@@ -63,7 +62,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Picture:
-    """A rendered page, and a small JPEG of it if one was wanted."""
+    """A rendered page, and a small WebP of it if one was wanted."""
 
     page: int
     image: Image.Image
@@ -162,7 +161,7 @@ def _picture(header: dict[str, Any], body: bytearray, pixels: int) -> Picture:
     thumbnail = bytes(body[length:])
     if not 0 < width * height <= most_pixels(pixels) or len(body) < length:
         raise GarbledMessageError
-    if thumbnail and (not thumbnail.startswith(JPEG_START) or len(thumbnail) > MAX_THUMBNAIL):
+    if thumbnail and (thumbnail[:4] + thumbnail[8:12] != b"RIFFWEBP" or len(thumbnail) > MAX_THUMBNAIL):
         raise GarbledMessageError
     return Picture(page, Image.frombytes("RGB", (width, height), memoryview(body)[:length]), thumbnail)
 

@@ -130,11 +130,11 @@ def printable(problem: Exception) -> str:
 
 
 def thumbnail(image: Image.Image) -> bytes:
-    """A small JPEG of a page."""
+    """A small WebP of a page."""
     small = image.copy()
     small.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX, reducing_gap=2.0)
     buffer = io.BytesIO()
-    small.save(buffer, "JPEG", quality=70, optimize=True)
+    small.save(buffer, "WEBP", quality=50, method=4)
     return buffer.getvalue()
 
 

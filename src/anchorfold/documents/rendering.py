@@ -47,7 +47,7 @@ class PagesCounted:
 
 @dataclass(frozen=True)
 class PageRendered:
-    """Page `number` (from 0) of `total`, and a small JPEG of it; `identity` is of the bytes that it was made from."""
+    """Page `number` (from 0) of `total`, and a small WebP of it; `identity` is of the bytes that it was made from."""
 
     document: Document
     identity: FileIdentity

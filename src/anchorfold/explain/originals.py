@@ -38,7 +38,7 @@ def find_image(page: Mapping[str, Any], pixels: int) -> tuple[Image.Image, bool]
     if not page["thumbnail"]:
         name = os.path.basename(page["document"])
         raise AnchorFoldError(f"{name} {problem}, and the index keeps no pictures of it.")
-    return Image.open(io.BytesIO(page["thumbnail"]), formats=["JPEG"]).convert("RGB"), False
+    return Image.open(io.BytesIO(page["thumbnail"]), formats=["WEBP", "JPEG"]).convert("RGB"), False
 
 
 def is_unchanged(page: Mapping[str, Any]) -> bool:

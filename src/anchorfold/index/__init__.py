@@ -1,8 +1,8 @@
-"""An index of documents on disk: planned, read, stored, searched, exported."""
+"""An index of documents on disk: planned, read, stored, searched, exported.
 
-from anchorfold.index.index import Hit, Index
-from anchorfold.index.ingest import AddReport, Progress
-from anchorfold.index.store.info import IndexInfo
-from anchorfold.index.store.schema import IndexSettings
+Names are listed in `__init__.pyi` and imported when first used.
+"""
 
-__all__ = ["AddReport", "Hit", "Index", "IndexInfo", "IndexSettings", "Progress"]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,60 +1,47 @@
-"""An index of documents on disk: add, search, remove, export. The same that the command line offers."""
+"""An index of documents on disk: add, search, remove, export. The same that the command line offers.
+
+What a search does not need (torch, models, documents) is imported where it is needed: a search with nano starts in a
+moment.
+"""
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
-import pyarrow as pa
-import torch
-from torch import Tensor
-
-from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.backbones import DEFAULT_MODEL
-from anchorfold.backbones.encoder import PageEncoder
-from anchorfold.compressors import COMPRESSORS, Compressor, Pinned
-from anchorfold.documents.files import matches, require_name
-from anchorfold.documents.listing import Listing, list_documents
-from anchorfold.errors import AnchorFoldError, LockedError, NotAnIndexError
-from anchorfold.index.export import EXPORTERS
-from anchorfold.index.ingest import AddReport, Ingest, Progress
-from anchorfold.index.model import IndexModel, load_model
-from anchorfold.index.options import DEFAULT_DTYPE, choose_compressor, plain_options, require_same, require_usable
+from anchorfold.errors import AnchorFoldError, LockedError
+from anchorfold.index.live import LivePages
+from anchorfold.index.model import IndexModel
 from anchorfold.index.scan import Scanner
-from anchorfold.index.store.flat import FlatIndex, open_flat
-from anchorfold.index.store.folder import make_folder
-from anchorfold.index.store.info import IndexInfo, index_info
+from anchorfold.index.searching import Hit, PageSearch
+from anchorfold.index.selection import as_names, matching
 from anchorfold.index.store.lock import writer_lock
-from anchorfold.index.store.schema import IndexSettings, encoded_of
+from anchorfold.index.store.pages import StoredPage
+from anchorfold.index.store.settings import IndexSettings
+from anchorfold.index.store.snapshot import Snapshot
 from anchorfold.index.store.table import PageTable
-from anchorfold.page import EncodedPage
 
-# All that is known of a page besides its vectors.
-DETAILS = (
-    "source", "document", "page", "pages", "digest", "size", "modified", "full", "kept", "thumbnail", "problem",
-)  # fmt: skip
-CREATION_WAIT = 30.0  # seconds for somebody else who makes the same index
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+    from anchorfold.backbones.encoder import PageEncoder
+    from anchorfold.compressors import Compressor
+    from anchorfold.documents.listing import Listing
+    from anchorfold.index.progress import AddReport, Progress
+    from anchorfold.index.store.info import IndexInfo
+    from anchorfold.page import EncodedPage
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Hit:
-    """A page that answers a query. `document` is its path as given when it was indexed, `page` counts from 1.
-
-    >>> hit = index.search("net revenue by region")[0]
-    >>> hit.document, hit.page
-    ('reports/annual.pdf', 2)
-    """
-
-    document: str
-    page: int
-    score: float
-    source: str
+class NoSuchPageError(AnchorFoldError):
+    """The index holds no such page."""
 
 
 class Index:
@@ -72,8 +59,7 @@ class Index:
 
     def __init__(self, table: PageTable, model: IndexModel) -> None:
         self._table, self._model = table, model
-        self._scanner: Scanner | None = None
-        self._opening = threading.Lock()
+        self._search = PageSearch(table)
 
     @classmethod
     def create(
@@ -82,8 +68,9 @@ class Index:
         model: str | PageEncoder = DEFAULT_MODEL,
         compressor: Compressor | None = None,
         *,
-        dtype: str | None = None,
+        bits: int | None = None,
         thumbnails: bool = True,
+        provenance: bool = True,
         **load_options: Any,
     ) -> Self:
         """A new, empty index.
@@ -92,13 +79,18 @@ class Index:
             path: a folder that is empty or does not exist.
             model: what `anchorfold.load` takes, or an encoder.
             compressor: what makes pages smaller; `AnchorFold(ratio=0.2)`, five times smaller, if None.
-            dtype: of stored vectors: float16 (if None), float32 or int8.
+            bits: a stored number takes: 16 (if None), 8, 4, 2 or 1; 32 for float32.
             thumbnails: keep a small picture of each page.
+            provenance: keep which patches each vector comes from, which explaining an answer needs.
             **load_options: for `anchorfold.load`.
         """
-        if _opened(Path(path)) is not None:
+        from anchorfold.index.making import StoreOptions, make_index, opened
+
+        if opened(Path(path)) is not None:
             raise AnchorFoldError(f"{path} holds an index already: open it, or choose another folder.")
-        return cls._create(Path(path), model, compressor, dtype, thumbnails, load_options)
+        options = StoreOptions(bits, thumbnails, provenance)
+        table, encoder = make_index(Path(path), model, compressor, options, load_options)
+        return cls(table, IndexModel(table.folder, table.settings, encoder, load_options))
 
     @classmethod
     def open(cls, path: str | Path, model: str | PageEncoder | None = None, **load_options: Any) -> Self:
@@ -120,43 +112,24 @@ class Index:
         model: str | PageEncoder | None = None,
         compressor: Compressor | None = None,
         *,
-        dtype: str | None = None,
+        bits: int | None = None,
         thumbnails: bool = True,
+        provenance: bool = True,
         **load_options: Any,
     ) -> Self:
         """The index at a path, made if there is none.
 
         The arguments are those of `create`; what is given must agree with an index that exists, and None does.
         """
-        table = _opened(Path(path))
-        if table is None:
-            return cls._create(Path(path), model or DEFAULT_MODEL, compressor, dtype, thumbnails, load_options)
-        require_same(table.settings, compressor, dtype)
-        return cls(table, IndexModel(table.folder, table.settings, model, load_options))
+        from anchorfold.index.making import StoreOptions, make_index, opened
+        from anchorfold.index.options import require_same
 
-    @classmethod
-    def _create(
-        cls, folder: Path, model: str | PageEncoder, compressor: Compressor | None, dtype: str | None,
-        thumbnails: bool, load_options: dict[str, Any],
-    ) -> Self:  # fmt: skip
-        compressor, dtype = compressor or choose_compressor(), dtype or DEFAULT_DTYPE
-        require_usable(compressor, dtype)
-        make_folder(folder)
-        encoder = load_model(model, load_options) if isinstance(model, str) else model
-        if obstacle := compressor.obstacle(encoder.settings):
-            raise AnchorFoldError(obstacle)
-        settings = IndexSettings(
-            model=encoder.name, load_options=dict(encoder.load_options), fingerprint=encoder.fingerprint,
-            dim=encoder.dim, method=compressor.name, options=plain_options(compressor), dtype=dtype,
-            thumbnails=thumbnails, layers=asdict(encoder.settings),
-        )  # fmt: skip
-        if compressor.signals(encoder.settings):
-            encoder.warn_if_causal()
-        with writer_lock(folder, CREATION_WAIT):
-            # Somebody else may have made it while the model was loaded.
-            table = _opened(folder) or PageTable.create(folder, settings)
-        require_same(table.settings, compressor, dtype)
-        return cls(table, IndexModel(table.folder, table.settings, encoder, load_options))
+        table = opened(Path(path))
+        if table is None:
+            options = StoreOptions(bits, thumbnails, provenance)
+            table, model = make_index(Path(path), model or DEFAULT_MODEL, compressor, options, load_options)
+        require_same(table.settings, compressor, bits)
+        return cls(table, IndexModel(table.folder, table.settings, model, load_options))
 
     # What it is.
 
@@ -183,6 +156,9 @@ class Index:
     @cached_property
     def compressor(self) -> Compressor:
         """The compressor that it was made with, bound to the layers of that time."""
+        from anchorfold.attention.layer_settings import LayerSettings
+        from anchorfold.compressors import COMPRESSORS, Pinned
+
         settings = self.settings
         if settings.layers is not None:
             layers = LayerSettings.from_dict(settings.layers)
@@ -225,6 +201,11 @@ class Index:
             wait: seconds to wait for another writer; negative waits for ever, 0 does not.
             waiting: called with a sentence on whom it waits for.
         """
+        from anchorfold.documents.listing import Listing, list_documents
+        from anchorfold.index.candidate_files import update_lists
+        from anchorfold.index.ingest import Ingest
+        from anchorfold.index.progress import AddReport
+
         if batch_size is not None and batch_size < 1:
             raise AnchorFoldError(f"a batch needs at least 1 page, got {batch_size}.")
         listing = paths if isinstance(paths, Listing) else list_documents(paths, exclude=self.path)
@@ -232,13 +213,12 @@ class Index:
             with self._writing(wait, waiting, stop):
                 ingest = Ingest(self._table, self.model, self.compressor, progress, stop, batch_size)
                 report = ingest.run(listing, prune)
-                self._table.finish()
+                self._table.tidy()
+                update_lists(self._table)
         except LockedError:
             if stop is None or not stop():
                 raise
             return AddReport(interrupted=True)
-        if report.pages or report.removed:
-            self._open_scanner()
         return report
 
     def remove(self, names: str | Path | Sequence[str | Path], *, wait: float = -1) -> list[str]:
@@ -246,6 +226,7 @@ class Index:
         with self._writing(wait):
             chosen = self._matching(names)
             self._table.remove(chosen)
+            self._table.tidy()
         return sorted(chosen.values())
 
     def matching(self, names: str | Path | Sequence[str | Path]) -> list[str]:
@@ -254,11 +235,10 @@ class Index:
         return sorted(self._matching(names).values())
 
     def _matching(self, names: str | Path | Sequence[str | Path]) -> dict[str, str]:
-        names = [names] if isinstance(names, (str, Path)) else list(names)
-        documents = {source: state.document for source, state in self._table.documents().items()}
+        documents = {version.source: version.name for version in self._table.state.documents.values()}
         chosen: dict[str, str] = {}
-        for name in map(str, names):
-            matched = {s: d for s, d in documents.items() if matches(name, d, s)}
+        for name in as_names(names):
+            matched = matching(name, documents)
             if not matched:
                 raise AnchorFoldError(f"{self.path} holds no document {name!r}: nothing was removed.")
             chosen |= matched
@@ -268,13 +248,14 @@ class Index:
 
     @overload  # a text is a sequence of texts too, so the checker sees an overlap where none is meant
     def search(  # type: ignore[overload-overlap]
-        self, query: str, top: int = 10, *, documents: str | Sequence[str] | None = None, exact: bool | None = None
-    ) -> list[Hit]: ...
+        self, query: str, top: int = 10, *, documents: str | Sequence[str] | None = None, exact: bool | None = None,
+        candidates: int | None = None,
+    ) -> list[Hit]: ...  # fmt: skip
 
     @overload
     def search(
         self, query: Sequence[str], top: int = 10, *, documents: str | Sequence[str] | None = None,
-        exact: bool | None = None,
+        exact: bool | None = None, candidates: int | None = None,
     ) -> list[list[Hit]]: ...  # fmt: skip
 
     def search(
@@ -284,6 +265,7 @@ class Index:
         *,
         documents: str | Sequence[str] | None = None,
         exact: bool | None = None,
+        candidates: int | None = None,
     ) -> list[Hit] | list[list[Hit]]:
         """The best pages: a list of hits for one query, a list of such lists for several.
 
@@ -291,88 +273,71 @@ class Index:
             query: a text or several.
             top: pages a query.
             documents: only pages of these: names, paths, folders or patterns such as `*.pdf`.
-            exact: True scans all vectors in float; None takes what is quicker on this machine: on large indexes often
-                an int8 scan, then exact scores of the best hundred.
+            exact: True scores every page; else large indexes choose candidates first (`docs/scale.md`). The score of
+                a page is the same either way.
+            candidates: how many pages to score then, 1,000 if None: `anchorfold bench agreement` tells what is enough.
         """
         texts = [query] if isinstance(query, str) else list(query)
         if top < 1:
             raise AnchorFoldError(f"top must be at least 1, got {top}.")
-        hits = self.search_vectors(self._model.encode_queries(texts), top, documents=documents, exact=exact)
+        vectors = self.encode_queries(texts)
+        hits = self.search_vectors(vectors, top, documents=documents, exact=exact, candidates=candidates)
         return hits[0] if isinstance(query, str) else hits
+
+    def encode_queries(self, texts: Sequence[str]) -> Sequence[Tensor | np.ndarray]:
+        """`(tokens, d)` vectors of queries, by the light query side of the model where it has one."""
+        return self._model.encode_queries(texts)
 
     def search_vectors(
         self,
-        queries: Sequence[Tensor],
+        queries: Sequence[Tensor | np.ndarray],
         top: int = 10,
         *,
         documents: str | Sequence[str] | None = None,
         exact: bool | None = None,
+        candidates: int | None = None,
     ) -> list[list[Hit]]:
         """As `search`, for queries that are encoded already, `(tokens, d)` each."""
-        scanner = self._open_scanner()
-        pages = scanner.flat.pages
-        allowed = None if documents is None else self._allowed(documents, pages)
-        results = []
-        for ranking in scanner.top(queries, top, allowed, exact):
-            rows = pages.take([number for number, _ in ranking]).to_pylist() if ranking else []
-            scored = zip(rows, ranking, strict=True)
-            results.append([Hit(row["document"], row["page"], score, row["source"]) for row, (_, score) in scored])
-        return results
+        return self._search.hits(queries, top, documents, exact, candidates)
 
-    def flat(self) -> FlatIndex:
-        """The flat copy of the newest version."""
-        return self._open_scanner().flat
+    def scanner(self) -> Scanner:
+        """What scores queries against the newest version."""
+        return self._search.scanner()
 
-    def _open_scanner(self) -> Scanner:
-        with self._opening:
-            version = self._table.refresh()
-            if self._scanner is None or self._scanner.flat.version != version:
-                self._scanner = Scanner(self._table.snapshot(open_flat))
-            return self._scanner
-
-    def _allowed(self, documents: str | Sequence[str], pages: pa.Table) -> Tensor:
-        wanted = [documents] if isinstance(documents, str) else list(documents)
-        for name in wanted:
-            require_name(name)
-        exactly = set(wanted)
-        known = set(pages["document"].to_pylist()) | set(pages["source"].to_pylist())
-        patterns = [w for w in wanted if w not in known]
-        verdict: dict[tuple[str, str], bool] = {}
-        mask = torch.zeros(pages.num_rows, dtype=torch.bool)
-        for i, key in enumerate(zip(pages["document"].to_pylist(), pages["source"].to_pylist(), strict=True)):
-            if key not in verdict:
-                verdict[key] = key[0] in exactly or key[1] in exactly or any(matches(w, *key) for w in patterns)
-            mask[i] = verdict[key]
-        if not mask.any():
-            raise AnchorFoldError(f"{self.path} holds no document that matches {', '.join(wanted)}.")
-        return mask
+    def live(self) -> LivePages:
+        """All live pages of the newest version."""
+        return self.scanner().live
 
     def page(self, document: str, page: int) -> tuple[EncodedPage, dict[str, Any]]:
         """One page as it is stored, and what else is known of it (source, document, thumbnail, ...)."""
         self._table.refresh()
-        for source, state in self._table.documents().items():
-            if matches(document, state.document, source) and page in state.have:
+        live = {version.source: version.name for version in self._table.state.documents.values() if version.live}
+        for source in matching(document, live):
+            with suppress(NoSuchPageError):
                 return self.page_at(source, page)
-        raise AnchorFoldError(f"{self.path} holds no page {page} of {document!r}.")
+        raise NoSuchPageError(f"{self.path} holds no page {page} of {document!r}.")
 
     def page_at(self, source: str, page: int) -> tuple[EncodedPage, dict[str, Any]]:
         """As `page`, by the absolute path of the document."""
-        row = self._page_row(source, page)
-        return encoded_of(row, 0), {name: row[name][0].as_py() for name in DETAILS}
+        return self._read_page(source, page, lambda stored: (stored.encoded(), stored.details()))
 
     def details_at(self, source: str, page: int) -> dict[str, Any]:
         """What is known of a page, without reading its vectors."""
-        row = self._page_row(source, page, DETAILS)
-        return {name: row[name][0].as_py() for name in DETAILS}
+        return self._read_page(source, page, StoredPage.details)
 
-    def _page_row(self, source: str, page: int, columns: Sequence[str] | None = None) -> pa.Table:
-        row = self._table.page(source, page, columns)
-        if row is None:
-            raise AnchorFoldError(f"{self.path} holds no page {page} of {os.path.basename(source)!r}.")
-        return row
+    def _read_page(self, source: str, page: int, read: Callable[[StoredPage], T]) -> T:
+        def from_snapshot(snapshot: Snapshot) -> T:
+            stored = snapshot.page(source, page)
+            if stored is None:
+                raise NoSuchPageError(f"{self.path} holds no page {page} of {os.path.basename(source)!r}.")
+            return read(stored)
+
+        return self._table.snapshot(from_snapshot)
 
     def info(self) -> IndexInfo:
         """Counts, sizes and settings."""
+        from anchorfold.index.store.info import index_info
+
         return self._table.snapshot(index_info)
 
     def export(self, to: str, target: str | Path, **options: Any) -> int:
@@ -380,12 +345,6 @@ class Index:
 
         Returns the number of pages written.
         """
-        return self._table.snapshot(lambda table: EXPORTERS[to].write(table, target, **options))
+        from anchorfold.index.export import EXPORTERS
 
-
-def _opened(folder: Path) -> PageTable | None:
-    """The table of a folder, or None if it holds none."""
-    try:
-        return PageTable.open(folder)
-    except NotAnIndexError:
-        return None
+        return self._table.snapshot(lambda snapshot: EXPORTERS[to].write(snapshot, target, **options))

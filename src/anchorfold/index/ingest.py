@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from anchorfold.backbones.encoder import PageEncoder
 from anchorfold.compressors import Compressor
@@ -23,54 +23,16 @@ from anchorfold.documents import (
 from anchorfold.documents.files import system_path
 from anchorfold.documents.listing import Listing
 from anchorfold.documents.rendering import Event
-from anchorfold.errors import BrokenModelError
+from anchorfold.index.encoding import PageBatches
 from anchorfold.index.plan import make_plan, missing_documents
-from anchorfold.index.store.schema import PageRow
-from anchorfold.index.store.table import DocumentState, PageTable
+from anchorfold.index.progress import AddReport, Progress, Share
+from anchorfold.index.store.pages import DocumentState, PageRow
+from anchorfold.index.store.table import PageTable
 from anchorfold.page import EncodedPage
 
 COMMIT_PAGES = 32
 COMMIT_SECONDS = 15.0
 PASSES = 3  # over documents that change while they are read
-ALIKE_FAILURES = 3  # in a row: then it is the model, not the pages
-
-
-@dataclass
-class AddReport:
-    """What a run did. `pages`, `vectors` and `full_vectors` are those written in this run; seconds are wall time.
-
-    >>> report = index.add("reports")
-    >>> report.added, report.unchanged, report.skipped
-    (0, 1, [])
-    """
-
-    added: int = 0
-    changed: int = 0
-    unchanged: int = 0
-    removed: int = 0
-    missing: list[str] = field(default_factory=list)
-    pages: int = 0
-    vectors: int = 0
-    full_vectors: int = 0
-    skipped: list[tuple[str, str]] = field(default_factory=list)
-    seconds: float = 0.0
-    encode_seconds: float = 0.0
-    interrupted: bool = False
-
-
-@dataclass
-class Progress:
-    """How far a run is. `share` goes from 0 to 1 with the pages that are done or need not be done.
-
-    >>> report = index.add("reports", progress=lambda progress: print(f"{progress.share:.0%}"))
-    100%
-    """
-
-    pages: int = 0
-    documents: int = 0
-    of_documents: int = 0
-    share: float = 0.0
-    current: str = ""
 
 
 @dataclass
@@ -113,19 +75,17 @@ class Ingest:
         stop: Callable[[], bool] | None = None,
         batch_size: int | None = None,
     ) -> None:
-        self.table, self.model, self.compressor = table, model, compressor
+        self.table, self.page_pixels = table, model.page_pixels
         self.show, self.stop = progress or (lambda _: None), stop or (lambda: False)
-        self.batch_size = batch_size or model.default_batch
+        self.batches = PageBatches(model, compressor, batch_size or model.default_batch)
         self.report, self.progress = AddReport(), Progress()
+        self._share = Share(self.progress)
         self._states: dict[str, DocumentState] = {}
         self._outcomes: dict[str, str] = {}  # source to added, changed or unchanged: a document counts once
         self._again: list[Document] = []
         self._rows: list[PageRow] = []
         self._batch: list[tuple[PageRendered, _Reading]] = []
-        self._failures: list[str] = []
         self._flushed = time.monotonic()
-        self._counts: dict[Document, int] = {}
-        self._done = 0.0  # pages of finished documents
 
     def run(self, listing: Listing, prune: bool = False) -> AddReport:
         """Add or update every document listed; with `prune`, drop those that are gone from the listed folders."""
@@ -157,11 +117,11 @@ class Ingest:
         self.table.drop_staged(plan.stale)
         for document in plan.unchanged:
             self._outcomes.setdefault(document.source, "unchanged")
-            self._advance(document)
+            self._share.finish(document.source)
         self.show(self.progress)
         readings = {d.source: _Reading(d, states.get(d.source) or DocumentState(d.name)) for d in plan.read}
         requests = [Request(r.document, stored_pages(r.state)) for r in readings.values()]
-        with Renderer(requests, self.model.page_pixels, census=plan.read) as renderer:
+        with Renderer(requests, self.page_pixels, census=plan.read) as renderer:
             try:
                 for event in renderer:
                     self._take(event, readings[event.document.source])
@@ -181,7 +141,7 @@ class Ingest:
     def _take(self, event: Event, reading: _Reading) -> None:
         match event:
             case PagesCounted():
-                self._counts[event.document] = event.pages
+                self._share.counts[event.document.source] = event.pages
                 return
             case DocumentFinished():
                 reading.identity, reading.problem = event.identity, event.problem
@@ -193,9 +153,9 @@ class Ingest:
             case PageRendered():
                 reading.identity = event.identity
                 self._batch.append((event, reading))
-                if len(self._batch) >= self.batch_size:
+                if len(self._batch) >= self.batches.batch_size:
                     self._encode()
-                self._show_share(event.number + 1)
+                self._share.show(event.number + 1)
         self.progress.current = event.document.name
         if len(self._rows) >= COMMIT_PAGES or time.monotonic() - self._flushed > COMMIT_SECONDS:
             self._flush()
@@ -204,12 +164,12 @@ class Ingest:
     def _finish(self, reading: _Reading) -> None:
         """All pages of a document have arrived."""
         document, state, identity = reading.document, reading.state, reading.identity
-        self._advance(document)
+        self._share.finish(document.source)
         if reading.file_changed:
             self._again.append(document)
             return  # a half-written file must not replace a whole one
         if reading.problem is not None:
-            self._skip(document.name, kept_note(reading.problem, state))
+            self._skip(document.name, with_note(reading.problem, state))
         if reading.problem is not None or identity is None:
             return
         if reading.staged:
@@ -229,26 +189,20 @@ class Ingest:
         if reading.complete:
             self._outcomes.setdefault(document.source, "unchanged" if state.complete else "added")
 
-    def _advance(self, document: Document) -> None:
-        self.progress.documents = min(self.progress.documents + 1, self.progress.of_documents)
-        self._done += self._counts.get(document, self._mean_pages())
-        self._show_share(0)
-
-    def _mean_pages(self) -> float:
-        """Pages a document among those that were counted, which the others are guessed by."""
-        return sum(self._counts.values()) / len(self._counts) if self._counts else 1.0
-
-    def _show_share(self, further: int) -> None:
-        counts = self._counts
-        total = sum(counts.values()) + self._mean_pages() * (self.progress.of_documents - len(counts))
-        self.progress.share = max(self.progress.share, min((self._done + further) / max(total, 1.0), 1.0))
-
     def _encode(self) -> None:
         batch, self._batch = self._batch, []
         if not batch:
             return
         began = time.monotonic()
-        for (event, reading), page in zip(batch, self._encoded(batch), strict=True):
+        images = [event.image for event, _ in batch]
+        names = [f"{event.document.name} page {event.number + 1}" for event, _ in batch]
+
+        def leave_out(number: int, why: str) -> None:  # the next run tries it again
+            self._skip(names[number], why)
+            batch[number][1].complete = False
+
+        pages = self.batches.encode(images, names, leave_out)
+        for (event, reading), page in zip(batch, pages, strict=True):
             if page is None:
                 continue
             self._rows.append(self._row(event, reading, encoded=page, thumbnail=event.thumbnail))
@@ -257,31 +211,6 @@ class Ingest:
             self.report.full_vectors += page.full
         self.report.encode_seconds += time.monotonic() - began
         self.progress.pages = self.report.pages
-
-    def _encoded(self, batch: list[tuple[PageRendered, _Reading]]) -> list[EncodedPage | None]:
-        try:
-            images = [event.image for event, _ in batch]
-            pages: list[EncodedPage | None] = list(self.model.encode_pages(images, self.compressor, self.batch_size))
-        except (BrokenModelError, ValueError, OSError, RuntimeError) as error:
-            if len(batch) > 1:  # one page may be to blame, or too many at once
-                return [page for one in batch for page in self._encoded([one])]
-            if isinstance(error, BrokenModelError):
-                raise
-            self._blame(*batch[0], str(error) or type(error).__name__)
-            return [None]
-        self._failures.clear()
-        return pages
-
-    def _blame(self, event: PageRendered, reading: _Reading, why: str) -> None:
-        """Leave a page out; the next run tries it again. Several that fail alike in a row are not to blame."""
-        self._failures.append(why)
-        if self._failures[-ALIKE_FAILURES:] == [why] * ALIKE_FAILURES:
-            raise BrokenModelError(
-                f"{ALIKE_FAILURES} pages in a row could not be encoded ({why}): stopped at "
-                f"{event.document.name} page {event.number + 1}; mend the model or its settings and run again."
-            )
-        self._skip(f"{event.document.name} page {event.number + 1}", f"cannot be encoded ({why})")
-        reading.complete = False
 
     def _row(
         self, event: PageRendered | PageFailed, reading: _Reading, encoded: EncodedPage | None = None,
@@ -315,7 +244,7 @@ def stored_pages(state: DocumentState) -> dict[str, set[int]]:
     return {digest: {page - 1 for page in pages} for digest, pages in versions.items()}
 
 
-def kept_note(problem: str, state: DocumentState) -> str:
+def with_note(problem: str, state: DocumentState) -> str:
     """The problem, and that an earlier version stays searchable."""
     return f"{problem}; the version indexed before is kept" if state.have else problem
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from anchorfold.compressors import COMPRESSORS, AnchorFold, Compressor
 from anchorfold.errors import AnchorFoldError, MismatchError
-from anchorfold.index.store.schema import DTYPES, IndexSettings
+from anchorfold.index.coding import BITS
+from anchorfold.index.store.settings import IndexSettings
 
 DEFAULT_RATIO = 0.2  # near lossless
-DEFAULT_DTYPE = "float16"
 
 
 def choose_compressor(method: str | None = None, ratio: float | None = None, cap: int | None = None) -> Compressor:
@@ -29,10 +29,10 @@ def choose_compressor(method: str | None = None, ratio: float | None = None, cap
         raise AnchorFoldError(str(error)) from error
 
 
-def require_usable(compressor: Compressor, dtype: str) -> None:
+def require_usable(compressor: Compressor, bits: int | None) -> None:
     """Refuse what no index can be made with."""
-    if dtype not in DTYPES:
-        raise AnchorFoldError(f"vectors cannot be stored as {dtype!r}: choose one of {', '.join(DTYPES)}.")
+    if bits is not None and bits not in BITS:
+        raise AnchorFoldError(f"vectors cannot be stored in {bits} bits: choose one of {', '.join(map(str, BITS))}.")
     if not compressor.ready:
         raise AnchorFoldError(
             f"{compressor.name} must be calibrated before it can index: call its calibrate_on() with about "
@@ -40,23 +40,23 @@ def require_usable(compressor: Compressor, dtype: str) -> None:
         )
 
 
-def plain_options(compressor: Compressor) -> dict[str, Any]:
-    """A compressor's options as JSON gives them back."""
-    options: dict[str, Any] = json.loads(json.dumps(compressor.options))
-    return options
+def as_stored(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as JSON gives them back."""
+    stored: dict[str, Any] = json.loads(json.dumps(options))
+    return stored
 
 
-def require_same(settings: IndexSettings, compressor: Compressor | None, dtype: str | None) -> None:
-    """Refuse to go on with another compressor or type than an index was made with; None means whatever it has."""
+def require_same(settings: IndexSettings, compressor: Compressor | None, bits: int | None) -> None:
+    """Refuse to go on with another compressor or width than an index was made with; None means whatever it has."""
     if compressor is not None:
-        wanted = (compressor.name, plain_options(compressor))
+        wanted = (compressor.name, as_stored(compressor.options))
         if wanted != (settings.method, settings.options):
             raise MismatchError(
                 f"the index was made with {settings.method} {settings.options}, not with {wanted[0]} {wanted[1]}: "
                 "leave these options out, or choose another folder."
             )
-    if dtype is not None and dtype != settings.dtype:
+    if bits is not None and bits != settings.bits:
         raise MismatchError(
-            f"the index was made with vectors as {settings.dtype}, not as {dtype}: leave that option out, or choose "
+            f"the index was made with {settings.bits} bits a number, not with {bits}: leave that option out, or choose "
             "another folder."
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anchorfold.documents.files import Document
-from anchorfold.index.store.table import DocumentState
+from anchorfold.index.store.pages import DocumentState
 
 
 @dataclass(frozen=True)
@@ -69,15 +69,15 @@ def _moved_along(moved: Mapping[str, str], gone: set[str]) -> dict[str, str]:
     """
     folders = {_changed_part(old, new) for old, new in moved.items()}
     taken = set(moved.values())
-    found: dict[str, str] = {}
+    targets: dict[str, str] = {}
     for source in sorted(gone - moved.keys()):
         for before, after in folders:
             target = after + source[len(before) :]
             if source.startswith(before + os.sep) and target not in taken:
-                found[source] = target
+                targets[source] = target
                 taken.add(target)
                 break
-    return found
+    return targets
 
 
 def _changed_part(old: str, new: str) -> tuple[str, str]:

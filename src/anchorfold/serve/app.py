@@ -65,7 +65,8 @@ class Info(BaseModel):
     vectors: int
     full_vectors: int
     bytes: int = Field(description="The whole folder, as `du -sb` counts it.")
-    cache_bytes: int = Field(description="The part of it that search made for itself.")
+    provenance_bytes: int = Field(description="The part of it that says which patches vectors come from.")
+    thumbnail_bytes: int = Field(description="The part of it that is pictures.")
     vector_bytes: int
     full_vector_bytes: int
     times_smaller: float
@@ -174,7 +175,7 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
 
     @app.get("/api/pages/{page_id}/thumbnail", tags=["pages"], responses=PROBLEMS, response_class=Plain)
     def thumbnail(page_id: str) -> Response:
-        """A small JPEG."""
+        """A small WebP, or JPEG in an index of version 0.1."""
         return picture_answer(library.thumbnail(page_of(page_id)))
 
     @app.get("/api/pages/{page_id}/image", tags=["pages"], responses=PROBLEMS, response_class=Plain)
@@ -209,8 +210,9 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
 
 
 def picture_answer(data: bytes) -> Response:
-    """A JPEG that the browser may keep."""
-    return Response(data, media_type="image/jpeg", headers={"cache-control": "private, max-age=300"})
+    """A picture that the browser may keep."""
+    kind = "image/webp" if data.startswith(b"RIFF") else "image/jpeg"
+    return Response(data, media_type=kind, headers={"cache-control": "private, max-age=300"})
 
 
 def static_file(name: str, kind: str) -> Any:

@@ -76,23 +76,19 @@ class Library:
         self._pictures: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
 
     def warm_up(self) -> None:
-        """Load the model and the flat copy before the first visitor waits for them."""
+        """Load the model and open the pages before the first visitor waits for them."""
         _ = self.index.model  # evidence wants the whole of it, not the query side alone
         self._refresh()
 
     def _refresh(self) -> None:
         with self._lock:
-            flat = self.index.flat()
-            if flat.version == self._version:
+            live = self.index.live()
+            if live.version == self._version:
                 return
-            rows = flat.pages
-            sources, numbers = rows["source"].to_pylist(), rows["page"].to_pylist()
-            self._names = public_names(dict(zip(sources, rows["document"].to_pylist(), strict=True)))
-            self._pages = {
-                page_id(source, number): PageReference(source, number, self._names[source])
-                for source, number in zip(sources, numbers, strict=True)
-            }
-            self._version = flat.version
+            pages = [(document.source, document.name, page) for document, page in live.pages()]
+            self._names = public_names({source: name for source, name, _ in pages})
+            self._pages = {page_id(s, p): PageReference(s, p, self._names[s]) for s, _, p in pages}
+            self._version = live.version
 
     def search(self, query: str, top: int, document: str | None) -> list[tuple[str, PageReference, float]]:
         """The best pages as (id, page, score); `document` is a public name or a pattern; a blank one finds nothing."""

@@ -26,7 +26,8 @@ from anchorfold.backbones.encoder import PageEncoder
 from anchorfold.budget import vector_budget
 from anchorfold.compressors import BudgetCompressor, Compressor, FullIndex
 from anchorfold.index.export import Exporter
-from anchorfold.index.store.schema import IndexSettings, PageRow
+from anchorfold.index.store.pages import PageRow
+from anchorfold.index.store.settings import IndexSettings
 from anchorfold.index.store.table import PageTable
 from anchorfold.page import EncodedPage, PageState, PatchGrid
 

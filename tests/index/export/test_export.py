@@ -5,6 +5,7 @@ import torch
 
 from anchorfold import AnchorFold, Index
 from anchorfold.errors import AnchorFoldError
+from anchorfold.index.coding import BITS
 from anchorfold.index.export import to_qdrant
 from anchorfold.index.store.table import PageTable
 from anchorfold.page import EncodedPage
@@ -17,9 +18,9 @@ qdrant_client = pytest.importorskip("qdrant_client")
 def index(tmp_path):
     write_pdf(tmp_path / "docs/a.pdf", [1, 2, 3])
     write_pdf(tmp_path / "docs/b.pdf", list(range(20, 60)))
-    made = Index.create(tmp_path / "my.index", NumberReader(), AnchorFold(ratio=0.3))
-    made.add(tmp_path / "docs")
-    return made
+    index = Index.create(tmp_path / "my.index", NumberReader(), AnchorFold(ratio=0.3))
+    index.add(tmp_path / "docs")
+    return index
 
 
 def test_npz_loads_in_five_lines_of_numpy(index, tmp_path):
@@ -31,6 +32,23 @@ def test_npz_loads_in_five_lines_of_numpy(index, tmp_path):
         vectors = data["vectors"][data["offsets"][i] : data["offsets"][i + 1]]
         stored = index.page(str(data["document"][i]), int(data["page"][i]))[0].vectors.numpy()
         assert np.array_equal(vectors.astype(np.float32), stored)
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("provenance", [True, False])
+def test_every_width_is_exported_decoded(tmp_path, bits, provenance):
+    index = Index.create(tmp_path / "my.index", NumberReader(), AnchorFold(ratio=0.3), bits=bits, provenance=provenance)
+    index.add(write_pdf(tmp_path / "a.pdf", [1, 2, 3]))
+    for to in ("npz", "parquet"):
+        assert index.export(to, tmp_path / f"my.{to}") == 3
+    vectors = np.load(tmp_path / "my.npz")["vectors"].astype(np.float32)
+    rows = pq.read_table(tmp_path / "my.parquet").to_pylist()
+    assert np.array_equal(vectors, np.concatenate([np.array(row["vectors"], np.float32) for row in rows]))
+    stored = np.concatenate([page.vectors for page in PageTable.open(index.path).encoded_pages()])
+    assert np.allclose(vectors, stored, atol=2e-3)
+    assert [len(row["groups"]) for row in rows] == [24 if provenance else 0] * 3
+    client = qdrant_client.QdrantClient(":memory:")
+    assert index.export("qdrant", client, collection="pages") == 3
 
 
 def test_parquet_has_groups_as_well(index, tmp_path):
@@ -56,8 +74,8 @@ def test_an_unknown_target(index):
 
 class TestQdrant:
     def ranking(self, client, query):
-        found = client.query_points("pages", query=query.tolist(), limit=10).points
-        return [(p.payload["document"], p.payload["page"]) for p in found], [p.score for p in found]
+        points = client.query_points("pages", query=query.tolist(), limit=10).points
+        return [(p.payload["document"], p.payload["page"]) for p in points], [p.score for p in points]
 
     def test_its_own_maxsim_ranks_as_we_do(self, index):
         client = qdrant_client.QdrantClient(":memory:")
@@ -119,7 +137,7 @@ class TestQdrant:
 
 def test_pages_without_vectors_are_not_exported(index, tmp_path):
     table = PageTable.open(index.path)
-    from tests.index.store.test_schema import row
+    from tests.index.store.test_pages import row
 
     table.append([row(9, encoded=None, problem="damaged")])
     assert index.export("npz", tmp_path / "my.npz") == 43

@@ -34,12 +34,12 @@ def index(tmp_path):
     ],
 )
 def test_each_error_is_named_as_what_it_is(index, error, kind, words):
-    found = explained(error, index.path)
-    assert type(found) is kind
-    assert words in str(found)
-    assert ("damaged" in str(found)) == (kind is DamagedError)
+    fault = explained(error, index.path)
+    assert type(fault) is kind
+    assert words in str(fault)
+    assert ("damaged" in str(fault)) == (kind is DamagedError)
     for advice in ("remove the folder", "delete", "cargo"):
-        assert advice not in str(found)
+        assert advice not in str(fault)
 
 
 def test_a_panic_in_the_library_is_damage(tmp_path):

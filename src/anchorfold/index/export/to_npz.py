@@ -18,34 +18,35 @@ import numpy as np
 
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index.export.exporter import Exporter
-from anchorfold.index.store.schema import all_vectors_of
-from anchorfold.index.store.table import PageTable
+from anchorfold.index.store.snapshot import Snapshot
 
-Done = Callable[[int], None]
+TOLD_EVERY = 256  # pages
 
 
-def export(table: PageTable, target: str | Path, progress: Done | None = None) -> int:
+def export(snapshot: Snapshot, target: str | Path, progress: Callable[[int], None] | None = None) -> int:
     """Write `vectors (V, d)`, `offsets (P + 1,)`, `document (P,)` and `page (P,)`; nothing is held in memory whole."""
     target = Path(target)
     part = target.with_name(target.name + ".part")
-    dtype = np.dtype(np.float32 if table.settings.dtype == "float32" else np.float16)
+    settings = snapshot.settings
+    dtype = np.dtype(np.float32 if settings.bits == 32 else np.float16)
     documents: list[str] = []
     pages: list[int] = []
     lengths: list[int] = []
-    total = sum(sum(b["kept"].to_pylist()) for b in table.encoded_pages(["kept"]))
+    total = sum(page.kept for page in snapshot.encoded_pages())
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
             with archive.open("vectors.npy", "w", force_zip64=True) as file:
-                header = {"descr": dtype.str, "fortran_order": False, "shape": (total, table.settings.dim)}
+                header = {"descr": dtype.str, "fortran_order": False, "shape": (total, settings.dim)}
                 np.lib.format.write_array_header_2_0(file, header)
-                for batch in table.encoded_pages(["document", "page", "vectors", "scales"]):
-                    vectors, places = all_vectors_of(batch)
-                    file.write(vectors.astype(dtype).tobytes())
-                    lengths += np.diff(places).tolist()
-                    documents += batch["document"].to_pylist()
-                    pages += batch["page"].to_pylist()
-                    if progress is not None:
+                for page in snapshot.encoded_pages():
+                    file.write(page.vectors.astype(dtype).tobytes())
+                    lengths.append(page.kept)
+                    documents.append(page.document)
+                    pages.append(page.page)
+                    if progress is not None and len(pages) % TOLD_EVERY == 0:
                         progress(len(pages))
+            if progress is not None:
+                progress(len(pages))
             small = {
                 "offsets": np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
                 "document": np.array(documents, dtype=str),

@@ -9,42 +9,51 @@ print(row["document"], row["page"], vectors.shape)
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
+from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index.export.exporter import Exporter
-from anchorfold.index.store.schema import METADATA_KEY, all_vectors_of
-from anchorfold.index.store.table import PageTable
+from anchorfold.index.store.pages import StoredPage
+from anchorfold.index.store.snapshot import Snapshot
 
-COLUMNS = ("document", "page", "full", "anchors", "groups", "weights", "grid")
+BATCH = 256  # pages of a row group
+METADATA_KEY = b"anchorfold"
+_TILE = pa.struct([("rows", pa.int32()), ("columns", pa.int32())] + [(s, pa.float32()) for s in ("left", "top", "right", "bottom")])  # fmt: skip  # noqa: E501
+NUMBERS = {"anchors": pa.list_(pa.int32()), "groups": pa.list_(pa.int16()), "weights": pa.list_(pa.float32())}
 
 
-def export(table: PageTable, target: str | Path, progress: Callable[[int], None] | None = None) -> int:
-    """Write document, page, vectors, anchors, groups, weights, grid and the number of vectors before compression."""
+def export(snapshot: Snapshot, target: str | Path, progress: Callable[[int], None] | None = None) -> int:
+    """Write document, page, vectors, anchors, groups, weights, grid and the number of vectors before compression.
+
+    An index without provenance has none to write: these columns are empty then.
+    """
     target = Path(target)
     part = target.with_name(target.name + ".part")
-    written = 0
-    value = pa.float32() if table.settings.dtype == "float32" else pa.float16()
-    kind = pa.list_(pa.list_(value, table.settings.dim))
-    own = table.schema
-    schema = pa.schema([*(own.field(c) for c in COLUMNS), pa.field("vectors", kind)], metadata={METADATA_KEY: table.settings.to_json()})  # fmt: skip  # noqa: E501
+    settings = snapshot.settings
+    kind = pa.list_(pa.list_(pa.float32() if settings.bits == 32 else pa.float16(), settings.dim))
+    schema = pa.schema(
+        [
+            ("document", pa.string()), ("page", pa.int32()), ("full", pa.int32()), *NUMBERS.items(),
+            ("grid", pa.list_(_TILE)), ("vectors", kind),
+        ],
+        metadata={METADATA_KEY: json.dumps(asdict(settings))},
+    )  # fmt: skip
+    pages, written = snapshot.encoded_pages(), 0
     try:
         with pq.ParquetWriter(part, schema, compression="zstd") as writer:
-            for batch in table.encoded_pages([*COLUMNS, "vectors", "scales"]):
-                if not batch.num_rows:
-                    continue
-                flat, offsets = all_vectors_of(batch)
-                values = pa.array(flat.astype(value.to_pandas_dtype()).reshape(-1))
-                inner = pa.FixedSizeListArray.from_arrays(values, type=kind.value_type)
-                vectors = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), inner, type=kind)
-                columns = [batch[c] for c in COLUMNS]
-                writer.write_table(pa.Table.from_arrays([*columns, vectors], schema=schema))
-                written += batch.num_rows
+            while batch := list(islice(pages, BATCH)):
+                writer.write_table(_table(batch, schema))
+                written += len(batch)
                 if progress is not None:
                     progress(written)
         os.replace(part, target)
@@ -53,6 +62,21 @@ def export(table: PageTable, target: str | Path, progress: Callable[[int], None]
     finally:
         part.unlink(missing_ok=True)
     return written
+
+
+def _table(pages: list[StoredPage], schema: pa.Schema) -> pa.Table:
+    columns: dict[str, Any] = {name: [getattr(p, name) for p in pages] for name in ("document", "page", "full")}
+    known = [p.provenance if p.settings.provenance else None for p in pages]
+    for name, kind in NUMBERS.items():
+        columns[name] = pa.array([[] if k is None else k[name] for k in known], kind)
+    grids = [None if k is None or k["grid"] is None else [asdict(tile) for tile in k["grid"].tiles] for k in known]
+    columns["grid"] = pa.array(grids, schema.field("grid").type)
+    kind = schema.field("vectors").type
+    vectors = np.concatenate([p.vectors for p in pages]).astype(kind.value_type.value_type.to_pandas_dtype())
+    inner = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=kind.value_type)
+    offsets = pa.array(np.cumsum([0, *(p.kept for p in pages)]), pa.int32())
+    columns["vectors"] = pa.ListArray.from_arrays(offsets, inner, type=kind)
+    return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
 
 EXPORTER = Exporter("parquet", export)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index.export.exporter import Exporter
-from anchorfold.index.store.schema import vectors_of
-from anchorfold.index.store.table import PageTable
+from anchorfold.index.store.settings import IndexSettings
+from anchorfold.index.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient
@@ -39,7 +39,7 @@ def point_id(source: str, page: int, digest: str) -> str:
 
 
 def export(
-    table: PageTable,
+    snapshot: Snapshot,
     target: str | QdrantClient,
     collection: str = "anchorfold",
     progress: Callable[[int], None] | None = None,
@@ -47,7 +47,7 @@ def export(
     """Upload all pages that the collection lacks and drop those it should no longer hold; returns pages uploaded.
 
     Args:
-        table: the index.
+        snapshot: one version of the index.
         target: a URL, a folder, ":memory:", or a client.
         collection: made if it does not exist.
         progress: told the number of pages seen so far.
@@ -56,10 +56,10 @@ def export(
     from qdrant_client import models
 
     try:
-        _prepare(client, table, collection)
+        _prepare(client, snapshot.settings, collection)
         uploaded, seen, current = 0, 0, set()
-        owner = str(uuid.uuid5(uuid.NAMESPACE_URL, f"anchorfold:{table.folder.resolve()}"))
-        rows = _rows(table, owner)
+        owner = str(uuid.uuid5(uuid.NAMESPACE_URL, f"anchorfold:{snapshot.folder.resolve()}"))
+        rows = _rows(snapshot, owner)
         while batch := list(islice(rows, BATCH)):
             ids = [b[0] for b in batch]
             current |= set(ids)
@@ -81,36 +81,35 @@ def export(
     return uploaded
 
 
-def _rows(table: PageTable, owner: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    for batch in table.encoded_pages(["source", "document", "page", "digest", "vectors", "scales"]):
-        for row in range(batch.num_rows):
-            vectors = vectors_of(batch, row).astype("float32")
-            source, document, page, digest = (batch[c][row].as_py() for c in ("source", "document", "page", "digest"))
-            if vectors.size >= MAX_VALUES:
-                raise AnchorFoldError(
-                    f"page {page} of {document} has {len(vectors)} vectors of dimension {vectors.shape[1]}, more than "
-                    "Qdrant takes for one point: index with a smaller ratio."
-                )
-            yield point_id(source, page, digest), vectors.tolist(), {"document": document, "page": page, "index": owner}
+def _rows(snapshot: Snapshot, owner: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    for page in snapshot.encoded_pages():
+        vectors = page.vectors
+        if vectors.size >= MAX_VALUES:
+            raise AnchorFoldError(
+                f"page {page.page} of {page.document} has {len(vectors)} vectors of dimension {vectors.shape[1]}, more "
+                "than Qdrant takes for one point: index with a smaller ratio."
+            )
+        payload = {"document": page.document, "page": page.page, "index": owner}
+        yield point_id(page.source, page.page, page.version.digest), vectors.tolist(), payload
 
 
-def _prepare(client: QdrantClient, table: PageTable, collection: str) -> None:
+def _prepare(client: QdrantClient, settings: IndexSettings, collection: str) -> None:
     from qdrant_client import models
 
     if client.collection_exists(collection):
-        found = client.get_collection(collection).config.params.vectors
-        size = getattr(found, "size", None)
-        if size != table.settings.dim or getattr(found, "multivector_config", None) is None:
+        kind = client.get_collection(collection).config.params.vectors
+        size = getattr(kind, "size", None)
+        if size != settings.dim or getattr(kind, "multivector_config", None) is None:
             raise AnchorFoldError(
-                f"the collection {collection!r} is not a multi-vector collection of dimension {table.settings.dim}: "
+                f"the collection {collection!r} is not a multi-vector collection of dimension {settings.dim}: "
                 "choose another name."
             )
         return
-    half = table.settings.dtype != "float32"
+    half = settings.bits != 32
     client.create_collection(
         collection,
         vectors_config=models.VectorParams(
-            size=table.settings.dim,
+            size=settings.dim,
             # Pages are unit vectors; queries may weigh their words, which a cosine would undo.
             distance=models.Distance.DOT,
             multivector_config=models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM),

@@ -1,4 +1,4 @@
-"""What LanceDB and the system report, as errors of our own: damaged is said only of what is."""
+"""What the system, and LanceDB in old indexes, report, as errors of our own: damaged is said only of what is."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import pyarrow as pa
 
 from anchorfold.errors import DamagedError, DiskFullError, NotAnIndexError, StoreError
 
@@ -28,10 +26,10 @@ _DAMAGE_WORDS = (
 
 @contextmanager
 def storage_errors(folder: Path) -> Iterator[None]:
-    """Errors of the table in `folder` as one sentence each."""
+    """Errors of the index in `folder` as one sentence each."""
     try:
         yield
-    except (RuntimeError, OSError, ValueError, pa.ArrowException) as error:
+    except (RuntimeError, OSError, ValueError) as error:  # Arrow's are of these too
         raise explained(error, folder) from error
     except BaseException as error:
         # Lance's Rust code panics on some damaged files, and its panic is no Exception.
@@ -43,8 +41,8 @@ def storage_errors(folder: Path) -> Iterator[None]:
 def explained(error: Exception, folder: Path) -> StoreError:
     """The error that a person can act on."""
     text = next(iter(str(error).splitlines()), "") or type(error).__name__
-    found = _CODE.search(str(error))
-    code = error.errno if isinstance(error, OSError) and error.errno else int(found.group(1)) if found else 0
+    numbered = _CODE.search(str(error))
+    code = error.errno if isinstance(error, OSError) and error.errno else int(numbered.group(1)) if numbered else 0
     if code in FULL or any(word in text for word in _FULL_WORDS):
         return DiskFullError(
             f"the disk is full: what was committed to {folder} is safe; free some space and run the command again."
@@ -59,7 +57,7 @@ def explained(error: Exception, folder: Path) -> StoreError:
     if code == errno.ENOENT or "Not found" in text:
         if not is_there(folder):
             return moved(folder)
-        return damaged(folder, "a file that its table names is missing")
+        return damaged(folder, "a file of it is missing")
     if code:
         return StoreError(f"{folder} cannot be read or written: {os.strerror(code).lower()}.")
     if any(word in text for word in _DAMAGE_WORDS):
@@ -68,8 +66,8 @@ def explained(error: Exception, folder: Path) -> StoreError:
 
 
 def is_there(folder: Path) -> bool:
-    """Whether the folder still holds a table, whole or not."""
-    return (folder / "pages.lance").is_dir()
+    """Whether the folder still holds an index, whole or not."""
+    return (folder / "logs").is_dir() or (folder / "pages.lance").is_dir()
 
 
 def moved(folder: Path) -> NotAnIndexError:
@@ -80,7 +78,8 @@ def moved(folder: Path) -> NotAnIndexError:
 def damaged(folder: Path, what: str) -> DamagedError:
     """For files that are not what was written."""
     return DamagedError(
-        f"{folder} is damaged ({what}): restore it from a backup, or index the documents into a new folder."
+        f"{folder} is damaged ({what}): `anchorfold check {folder}` tells which documents are affected and how to mend "
+        "it; or restore it from a backup."
     )
 
 

@@ -7,16 +7,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from anchorfold.errors import AnchorFoldError, NotAnIndexError
+from anchorfold.index.store.catalogue import HEAD, LOGS
 from anchorfold.index.store.faults import is_there
-from anchorfold.index.store.flat import CACHE
 from anchorfold.index.store.lock import HOLDER_FILE, LOCK_FILE
-from anchorfold.index.store.table import NAME, PageTable
+from anchorfold.index.store.snapshot import SEGMENTS
+from anchorfold.index.store.table import OLD_FOLDERS, PageTable
 
-OURS = {f"{NAME}.lance", CACHE, LOCK_FILE, HOLDER_FILE, ".DS_Store"}  # the last is left by macOS wherever it looks
+# The last is left by macOS wherever it looks.
+OURS = {HEAD, f"{HEAD}.part", LOGS, SEGMENTS, *OLD_FOLDERS, LOCK_FILE, HOLDER_FILE, ".DS_Store"}
 
 
 def is_index(folder: str | Path) -> bool:
-    """Whether a folder holds a table of pages that opens."""
+    """Whether a folder holds an index that opens."""
     try:
         PageTable.open(Path(folder))
     except NotAnIndexError:

@@ -5,22 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from anchorfold.index.store.flat import CACHE
-from anchorfold.index.store.folder import folder_bytes
-from anchorfold.index.store.table import PageTable
+import numpy as np
 
-BYTES = {"float16": 2, "float32": 4, "int8": 1}
+from anchorfold.index.store.folder import folder_bytes
+from anchorfold.index.store.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
 class IndexInfo:
     """What an index holds.
 
-    `bytes` is the whole folder as `du -sb` counts it, `cache_bytes` the part of it that search made for itself and can
-    make again, `vector_bytes` the stored vectors alone, `full_vector_bytes` those of the full index as float16.
+    `bytes` is the whole folder as `du -sb` counts it; of these, `vector_bytes` are codes and scales of the vectors,
+    `provenance_bytes` say which patches they come from, `thumbnail_bytes` are pictures, and what is left is the log,
+    counts and checksums, and rows that wait to be merged away. `full_vector_bytes` are those of the full index of the
+    same pages as float16.
 
     >>> info = index.info()
-    >>> info.pages, info.model, round(info.times_smaller)
+    >>> info.pages, info.model, round(info.vectors_times_smaller)
     (2, 'nano', 10)
     """
 
@@ -29,8 +30,9 @@ class IndexInfo:
     vectors: int
     full_vectors: int
     bytes: int
-    cache_bytes: int
     vector_bytes: int
+    provenance_bytes: int
+    thumbnail_bytes: int
     full_vector_bytes: int
     unreadable_pages: int
     model: str
@@ -39,29 +41,38 @@ class IndexInfo:
 
     @property
     def times_smaller(self) -> float:
-        """Bytes of the full index's vectors as float16 over those of the stored ones."""
+        """Bytes of the full index as float16 over all bytes on disk, pictures apart: a full index has those as well."""
+        return self.full_vector_bytes / (self.bytes - self.thumbnail_bytes) if self.vector_bytes else 1.0
+
+    @property
+    def vectors_times_smaller(self) -> float:
+        """The same of the vectors alone."""
         return self.full_vector_bytes / self.vector_bytes if self.vector_bytes else 1.0
 
 
-def index_info(table: PageTable) -> IndexInfo:
-    """Count one version of the table."""
-    documents: set[str] = set()
-    pages = vectors = full = unreadable = 0
-    for batch in table.scan(["source", "kept", "full"]):
-        for source, kept, before in zip(*(batch[c].to_pylist() for c in ("source", "kept", "full")), strict=True):
-            documents.add(source)
-            pages += kept > 0
-            unreadable += kept == 0
-            vectors, full = vectors + kept, full + before
-    s = table.settings
-    scale = 4 if s.dtype == "int8" else 0
+def index_info(snapshot: Snapshot) -> IndexInfo:
+    """Count one version of an index."""
+    state, s = snapshot.state, snapshot.settings
+    live = np.zeros(state.next_document, bool)
+    live[[number for number, version in state.documents.items() if version.live]] = True
+    seen = np.zeros_like(live)
+    pages = vectors = full = unreadable = provenance = thumbnails = 0
+    for segment in snapshot.segments().values():
+        rows = live[segment.document]
+        seen[segment.document[rows]] = True
+        kept = segment.kept[rows]
+        pages += int((kept > 0).sum())
+        unreadable += int((kept == 0).sum())
+        vectors += int(kept.sum(dtype=np.int64))
+        full += int(segment.full[rows].sum(dtype=np.int64))
+        provenance += int(segment.blob_numbers("provenance", "length")[rows].sum(dtype=np.int64))
+        thumbnails += int(segment.blob_numbers("thumbnail", "length")[rows].sum(dtype=np.int64))
     return IndexInfo(
-        documents=len(documents), pages=pages, vectors=vectors, full_vectors=full, bytes=folder_bytes(table.folder),
-        cache_bytes=folder_bytes(table.folder / CACHE),
-        vector_bytes=vectors * (s.dim * BYTES[s.dtype] + scale), full_vector_bytes=full * s.dim * 2,
-        unreadable_pages=unreadable, model=s.model, method=s.method,
+        documents=int(seen.sum()), pages=pages, vectors=vectors, full_vectors=full, bytes=folder_bytes(snapshot.folder),
+        vector_bytes=vectors * s.coding.vector_bytes, provenance_bytes=provenance, thumbnail_bytes=thumbnails,
+        full_vector_bytes=full * s.dim * 2, unreadable_pages=unreadable, model=s.model, method=s.method,
         settings={
-            "fingerprint": s.fingerprint, "dim": s.dim, "dtype": s.dtype, "window": list(s.window),
-            "steps": s.steps, **s.options,
+            "fingerprint": s.fingerprint, "dim": s.dim, "bits": s.bits, "window": list(s.window), "steps": s.steps,
+            **s.options,
         },
     )  # fmt: skip

@@ -1,308 +1,206 @@
-"""The table of pages in LanceDB: commits that reach the disk, documents replaced in one step."""
+"""The pages of an index on disk: commits that survive a crash, documents replaced in one step.
+
+The log (`catalogue`) is the truth about documents and segments, a segment about its pages. Whoever writes holds the
+writer's lock; readers need none.
+"""
 
 from __future__ import annotations
 
-import fcntl
 import os
-import sys
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import lancedb  # reads its environment when it first scans, not when it is imported
-import pyarrow as pa
-
-from anchorfold.errors import DamagedError, NotAnIndexError
+from anchorfold.errors import DamagedError, MismatchError, NotAnIndexError
+from anchorfold.index.store.catalogue import HEAD, RETRIES, Catalogue, Document, Patch, State
 from anchorfold.index.store.faults import is_there, moved, storage_errors
-from anchorfold.index.store.schema import IndexSettings, PageRow, page_schema, to_table
+from anchorfold.index.store.merging import merge, numbers_in_use, tiers_to_merge, with_garbage
+from anchorfold.index.store.pages import DocumentState, PageRow, columns_of
+from anchorfold.index.store.segment import Column, write_columns
+from anchorfold.index.store.settings import IndexSettings
+from anchorfold.index.store.snapshot import SEGMENTS, OpenSegments, Snapshot, segment_path
 
 T = TypeVar("T")
-
-# By default a scan reads up to two gigabytes ahead: pages are large, and memory should stay flat.
-os.environ.setdefault("LANCE_DEFAULT_IO_BUFFER_SIZE", str(64 << 20))
-
-NAME = "pages"
-# Small files are merged when there are this many, and more than one for so many pages: merging copies the whole
-# table, so it must become rarer as the table grows.
-MANY_FILES, SOME_FILES, PAGES_A_FILE = 50, 8, 64
-RETRIES = 50  # a writer that commits without a pause moves on a few times while one reads
-FILTER_NAMES = 500
+OLD_TABLE = "pages.lance"  # of version 0.1
+OLD_FOLDERS = (OLD_TABLE, "cache", "converting")
 
 
-@dataclass
-class DocumentState:
-    """What the table knows of a document: its live version, and pages staged for a newer one."""
+class PageTable(Snapshot):
+    """An open index. Reads see the version that was current at `refresh`."""
 
-    document: str
-    digest: str = ""
-    size: int = -1
-    modified: int = -1
-    pages: int = 0
-    have: set[int] = field(default_factory=set)
-    staged: dict[str, set[int]] = field(default_factory=dict)
-
-    @property
-    def complete(self) -> bool:
-        """All pages of the live version are there."""
-        return bool(self.digest) and len(self.have) == self.pages
-
-
-def quoted(text: str) -> str:
-    """A string literal for a filter."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def one_of(sources: Iterable[str]) -> Iterator[str]:
-    """Filters that together name some documents, none of them too long."""
-    ordered = sorted(sources)
-    for start in range(0, len(ordered), FILTER_NAMES):
-        yield f"source IN ({', '.join(map(quoted, ordered[start : start + FILTER_NAMES]))})"
-
-
-class PageTable:
-    """An open table. Reads see the version that was current at `refresh`."""
-
-    def __init__(self, folder: Path, table: Any) -> None:
-        self.folder, self.table = folder, table
-        self.settings = IndexSettings.from_schema(table.schema)
-        self._synced: set[str] = set()
+    def __init__(self, folder: Path, state: State) -> None:
+        super().__init__(folder, state, OpenSegments(folder))
+        self._catalogue = Catalogue(folder)
 
     @classmethod
     def create(cls, folder: Path, settings: IndexSettings) -> PageTable:
-        """A new table in a folder that is empty or not there yet."""
+        """A new index in a folder that is empty or not there yet."""
         with storage_errors(folder):
-            table = lancedb.connect(folder).create_table(NAME, schema=page_schema(settings))
-        found = cls(folder, table)
-        found.sync()
-        return found
+            (folder / SEGMENTS).mkdir(parents=True, exist_ok=True)
+            return cls(folder, Catalogue(folder).create(settings))
 
     @classmethod
     def open(cls, folder: Path) -> PageTable:
-        """The table of an index; NotAnIndexError if there is none."""
+        """The index in a folder; NotAnIndexError if there is none."""
         if not folder.exists():
             raise NotAnIndexError(f"{folder} does not exist: make it with `anchorfold index FILES --to {folder}`.")
-        if not (folder / f"{NAME}.lance").is_dir():
-            raise NotAnIndexError(f"{folder} is not an index: it holds no table of pages.")
+        if not is_there(folder):
+            raise NotAnIndexError(f"{folder} is not an index: it holds no log of pages.")
+        if is_old(folder):
+            raise MismatchError(
+                f"{folder} was made by version 0.1: `anchorfold convert {folder}` brings it to the present format "
+                "without encoding a page again."
+            )
         with storage_errors(folder):
-            try:
-                table = lancedb.connect(folder).open_table(NAME)
-            except ValueError as error:
-                if "not found" not in str(error):
-                    raise
-                raise NotAnIndexError(f"{folder} is not an index, or its making was cut short: {error}.") from error
-            return cls(folder, table)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Its columns."""
-        return self.table.schema
-
-    @property
-    def version(self) -> int:
-        """The version that reads see."""
-        return int(self.table.version)
+            return cls(folder, Catalogue(folder).read())
 
     def refresh(self) -> int:
         """Move to the newest version."""
         if not is_there(self.folder):
             raise moved(self.folder)
         with storage_errors(self.folder):
-            self.table.checkout_latest()
-            return self.version
+            state = self._catalogue.read(self._state)
+        if state is not self._state:
+            self._state = state
+            self._segments.forget_others(state)
+        return state.version
 
     # Writing: the caller holds the lock.
 
+    def _commit(self, patch: Patch) -> None:
+        with storage_errors(self.folder):
+            try:
+                self._state = self._catalogue.commit(self._state, patch)
+            except BaseException:
+                with suppress(Exception):  # it may have been cut short after the commit
+                    self._state = self._catalogue.read(self._state)
+                raise
+
     def append(self, rows: Sequence[PageRow]) -> None:
         """Add pages in one commit."""
-        if rows:
-            batch = to_table(rows, self.settings)
-            with storage_errors(self.folder):
-                self.table.add(batch)
-            self._committed()
+        if not rows:
+            return
+        state = self._state
+        numbers = {(version.source, version.digest): number for number, version in state.documents.items()}
+        new: dict[int, Document] = {}
+        for row in rows:
+            key = (row.source, row.digest)
+            if key not in numbers:
+                numbers[key] = state.next_document + len(new)
+                new[numbers[key]] = Document(
+                    row.source, row.document, row.digest, row.size, row.modified, row.pages, row.live
+                )
+        columns = columns_of(rows, [numbers[row.source, row.digest] for row in rows], state.settings)
+        segment = state.next_segment
+        with storage_errors(self.folder):
+            entry = write_columns(segment_path(self.folder, segment), len(rows), columns)
+        self._commit(Patch(new, {segment: entry}))
+        self._merge_tiers()
 
     def promote(self, source: str, digest: str) -> None:
-        """Replace a document by its staged version: one commit makes the new pages live and the old ones not."""
-        with storage_errors(self.folder):
-            self.table.update(where=f"source = {quoted(source)}", values_sql={"live": f"digest = {quoted(digest)}"})
-        self._committed()
-        self.drop_staged([source])
+        """Replace a document by its staged version: one commit makes it live and drops all others."""
+        versions = {n: v for n, v in self._state.documents.items() if v.source == source}
+        self._commit(Patch({n: replace(v, live=True) if v.digest == digest else None for n, v in versions.items()}))
 
     def touch(self, source: str, size: int, modified: int) -> None:
         """Store a document's size and time anew: the file was written again with the same content."""
-        with storage_errors(self.folder):
-            self.table.update(where=f"source = {quoted(source)} AND live", values={"size": size, "modified": modified})
-        self._committed()
+        versions = {n: v for n, v in self._state.documents.items() if v.source == source and v.live}
+        self._commit(Patch({n: replace(v, size=size, modified=modified) for n, v in versions.items()}))
 
     def move(self, sources: Mapping[str, str]) -> None:
-        """Give documents another source: from old to new path. Those that changed folder together take one commit."""
-        groups: dict[tuple[str, str], list[str]] = {}
-        for old, new in sources.items():
-            same = next((i for i, (a, b) in enumerate(zip(old[::-1], new[::-1], strict=False)) if a != b), 0)
-            groups.setdefault((old[: len(old) - same], new[: len(new) - same]), []).append(old)
-        for (before, after), members in groups.items():
-            path = f"concat({quoted(after)}, substr(source, {len(before) + 1}))"
-            for some in one_of(members):
-                with storage_errors(self.folder):
-                    self.table.update(where=some, values_sql={"source": path})
-                self._committed()
+        """Give documents another source, from old to new path, in one commit."""
+        versions = {n: v for n, v in self._state.documents.items() if v.source in sources}
+        if versions:
+            self._commit(Patch({n: replace(v, source=sources[v.source]) for n, v in versions.items()}))
 
     def remove(self, sources: Iterable[str]) -> None:
-        """Delete all pages of some documents."""
-        for some in one_of(sources):
-            self._delete(some)
+        """Delete some documents in one commit."""
+        self._drop(set(sources), staged_only=False)
 
     def drop_staged(self, sources: Iterable[str]) -> None:
-        """Delete the pages of some documents that never became live."""
-        for some in one_of(sources):
-            self._delete(f"{some} AND NOT live")
+        """Delete versions of some documents that never became live."""
+        self._drop(set(sources), staged_only=True)
 
-    def _delete(self, where: str) -> None:
-        with storage_errors(self.folder):
-            self.table.delete(where)
-        self._committed()
+    def _drop(self, sources: set[str], staged_only: bool) -> None:
+        dropped = {
+            number: None
+            for number, version in self._state.documents.items()
+            if version.source in sources and not (staged_only and version.live)
+        }
+        if dropped:
+            self._commit(Patch(dropped))
 
     def tidy(self) -> None:
-        """Merge small files and drop older versions; whoever was reading one starts again (`consistently`)."""
-        with storage_errors(self.folder), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            # The lock is ours: files that no version names are of writers that died.
-            self.table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
-            for unfinished in (self.folder / f"{NAME}.lance").glob("*/.tmp*"):
-                unfinished.unlink(missing_ok=True)
-        self.sync()
+        """Merge small segments, rewrite those that are half garbage, and remove what writers that died left."""
+        self._merge_tiers()
+        for members in with_garbage(self.segments(), numbers_in_use(self._state)):
+            self._merge(members)
+        self.remove_left_overs()
 
-    def finish(self) -> None:
-        """Tidy at the end of a run, if there is something to merge."""
-        self._tidy_if(SOME_FILES)
-
-    def _tidy_if(self, many: int) -> None:
-        data = self.folder / f"{NAME}.lance" / "data"
-        files = len(os.listdir(data)) if data.is_dir() else 0  # a table without rows has no data folder
-        if files >= many and files >= self.table.count_rows() // PAGES_A_FILE:
-            self.tidy()
-
-    def _committed(self) -> None:
-        self.sync()
-        self._tidy_if(MANY_FILES)
-
-    def sync(self) -> None:
-        """Bring every new file of the table to the disk; LanceDB itself leaves that to the system."""
+    def remove_left_overs(self) -> None:
+        """Remove files that no version names: of writers that died, and of a table that was converted."""
+        named = {segment_path(self.folder, number) for number in self._state.segments}
+        named |= {self.folder / SEGMENTS / name for name in self._state.extras}
         with storage_errors(self.folder):
-            self._sync()
+            self._catalogue.remove_others(self._state)
+            for path in (self.folder / SEGMENTS).iterdir():
+                if path not in named:
+                    path.unlink(missing_ok=True)
+            (self.folder / f"{HEAD}.part").unlink(missing_ok=True)
+            for old in OLD_FOLDERS:
+                shutil.rmtree(self.folder / old, ignore_errors=True)
 
-    def _sync(self) -> None:
-        root = self.folder / f"{NAME}.lance"
-        found: set[str] = set()
-        folders: set[str] = set()
-        stack = [os.fspath(root)]
-        while stack:
-            at = stack.pop()
-            try:
-                entries = list(os.scandir(at))
-            except FileNotFoundError:
-                continue
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    stack.append(entry.path)
-                    continue
-                found.add(entry.path)
-                if entry.path not in self._synced:
-                    folders.add(at)
-                    _fsync(entry.path)
-        for at in sorted(folders | ({os.fspath(self.folder)} if folders else set()), reverse=True):
-            _fsync(at)
-        self._synced = found
+    def _merge_tiers(self) -> None:
+        while groups := tiers_to_merge(self._state.segments):
+            for members in groups:
+                self._merge(members)
+
+    def _merge(self, members: Sequence[int]) -> None:
+        """One commit puts a new segment in the place of some; whoever reads an older version starts again."""
+        state, number = self._state, self._state.next_segment
+        segments = [self._segments.get(n, state.segments[n], state) for n in members]
+        with storage_errors(self.folder):
+            entry = merge(segment_path(self.folder, number), segments, numbers_in_use(state))
+        gone = [name for name in state.extras if name.partition("-")[0] in {f"{n:08}" for n in members}]
+        segments_after = {**dict.fromkeys(members), **({number: entry} if entry else {})}
+        self._commit(Patch({}, segments_after, dict.fromkeys(gone)))
+        self._segments.forget_others(self._state)
+        with storage_errors(self.folder):
+            for path in (*(segment_path(self.folder, n) for n in members), *(self.folder / SEGMENTS / n for n in gone)):
+                path.unlink(missing_ok=True)
+
+    def put_extra(self, name: str, rows: int, columns: Iterable[Column], instead_of: Iterable[str] = ()) -> None:
+        """Write a file that was made from segments, in the place of others, in one commit.
+
+        A name that begins with a segment's number and a dash goes with that segment.
+        """
+        with storage_errors(self.folder):
+            entry = write_columns(self.folder / SEGMENTS / name, rows, columns)
+        self._commit(Patch({}, {}, {**dict.fromkeys(instead_of), name: entry}))
 
     # Reading.
 
-    def consistently(self, read: Callable[[], T]) -> T:
-        """Run a function that reads once; again on a newer version if a writer tidied this one away meanwhile."""
+    def snapshot(self, read: Callable[[Snapshot], T]) -> T:
+        """Run a function on the newest version; again on a newer one if a writer merged its segments meanwhile."""
         for _ in range(RETRIES):
-            version = self.version
+            self.refresh()
+            view = Snapshot(self.folder, self._state, self._segments)
             try:
-                return read()
+                return read(view)
             except DamagedError:
-                if self.refresh() == version:
+                if self.refresh() == view.version:
                     raise
-        return read()
-
-    def snapshot(self, read: Callable[[PageTable], T]) -> T:
-        """Run a function that reads more than once, on a table of its own: no other thread moves its version."""
-        self.refresh()  # says so if the index was moved
-        for _ in range(RETRIES):
-            table = PageTable.open(self.folder)
-            try:
-                return read(table)
-            except DamagedError:
-                if PageTable.open(self.folder).version == table.version:
-                    raise
-        return read(PageTable.open(self.folder))
+        return read(Snapshot(self.folder, self._state, self._segments))
 
     def documents(self) -> dict[str, DocumentState]:
         """Every document by its source."""
-        return self.consistently(self._documents)
-
-    def _documents(self) -> dict[str, DocumentState]:
-        found: dict[str, DocumentState] = {}
-        names = ["source", "document", "page", "pages", "digest", "size", "modified", "live"]
-        for batch in self.scan(names, live=False):
-            for source, document, page, pages, digest, size, modified, live in zip(
-                *(batch[n].to_pylist() for n in names), strict=True
-            ):
-                state = found.setdefault(source, DocumentState(document))
-                if live:
-                    state.document, state.digest, state.pages = document, digest, pages
-                    state.size, state.modified = size, modified
-                    state.have.add(page)
-                else:
-                    state.staged.setdefault(digest, set()).add(page)
-        return found
-
-    def scan(self, columns: Sequence[str], where: str | None = None, live: bool = True) -> Iterator[pa.RecordBatch]:
-        """Batches of some columns, of live pages unless said otherwise, in no promised order."""
-        filters = [f"({f})" for f in ("live" if live else None, where) if f]
-        with storage_errors(self.folder):
-            query = self.table.search().select(list(columns))
-            if filters:
-                query = query.where(" AND ".join(filters))
-            reader = query.to_batches(batch_size=256)
-            while True:
-                try:
-                    batch = reader.read_next_batch()
-                except StopIteration:
-                    return
-                yield batch
-
-    def encoded_pages(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Batches of some columns of all live pages that have vectors, in no promised order."""
-        return self.scan(columns, "kept > 0")
-
-    def page(self, source: str, page: int, columns: Sequence[str] | None = None) -> pa.Table | None:
-        """Some columns, or all, of one live page; None if there is no such page."""
-        columns = self.table.schema.names if columns is None else columns
-        where = f"source = {quoted(source)} AND page = {int(page)}"
-        batches = self.consistently(lambda: [b for b in self.scan(columns, where) if b.num_rows])
-        return pa.Table.from_batches(batches) if batches else None
+        return self.snapshot(Snapshot.documents)
 
 
-def _fsync(path: str) -> None:
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:  # cleaned up since
-        return
-    try:
-        _to_disk(handle)
-    finally:
-        os.close(handle)
-
-
-def _to_disk(handle: int) -> None:
-    if sys.platform == "darwin":  # fsync there stops at the drive's own memory
-        with suppress(OSError):  # a file system that cannot
-            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
-            return
-    os.fsync(handle)
+def is_old(folder: Path) -> bool:
+    """Whether a folder holds an index of version 0.1 that was not converted."""
+    versions = folder / OLD_TABLE / "_versions"
+    return versions.is_dir() and bool(os.listdir(versions)) and not (folder / HEAD).exists()

@@ -227,7 +227,7 @@ async function showInfo() {
     const bytes = (n) => (n < 1e6 ? `${(n / 1e3).toFixed(0)} kB` : n < 1e9 ? `${(n / 1e6).toFixed(1)} MB` : `${(n / 1e9).toFixed(1)} GB`);
     const count = (n) => n.toLocaleString("en");
     $("info").replaceChildren(
-      element("span", {}, element("strong", {}, `${info.times_smaller.toFixed(1)} times smaller`), ` than the full index (${bytes(info.vector_bytes)} of vectors instead of ${bytes(info.full_vector_bytes)})`),
+      element("span", {}, element("strong", {}, `${info.times_smaller.toFixed(1)} times smaller`), ` than the full index (${bytes(info.bytes - info.thumbnail_bytes)} on disk without pictures instead of ${bytes(info.full_vector_bytes)})`),
       element("span", {}, `${count(info.documents)} documents, ${count(info.pages)} pages`),
       element("span", {}, `${info.method} with ${info.model}`));
     $("info").hidden = false;

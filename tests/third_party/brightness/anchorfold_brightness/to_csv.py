@@ -3,8 +3,9 @@
 import csv
 from itertools import pairwise
 
-from anchorfold.index.export import Exporter
 from anchorfold.index.store.schema import all_vectors_of
+
+from anchorfold.index.export import Exporter
 
 
 def write(table, target, progress=lambda pages: None):
