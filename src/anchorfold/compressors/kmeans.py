@@ -69,14 +69,15 @@ def start(x: Tensor, m: int, seed: int, mass: Tensor | None = None) -> Tensor:
     """`(m,)` positions of the first centres: each the best of a few draws, far vectors being likelier."""
     tries = 2 + int(math.log(m))
     draws = torch.rand(m, tries, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(x)
-    # All distances at once are one large product; a few at a time are hundreds of small ones, which cost more.
-    table = distances(x, x) if len(x) <= MOST_AT_ONCE else None
+    square = x.square().sum(1)
+    # Where most distances will be asked for, one large product costs less than hundreds of small ones.
+    table = distances(x, x, square, square) if tries * m >= len(x) and len(x) <= MOST_AT_ONCE else None
     share = torch.ones_like(x[:, 0]) if mass is None else mass
     gap: Tensor | None = None
     chosen: list[Tensor] = []
     for i in range(m):
         candidates = pick(share, draws[i] if i else draws[i, :1])
-        gaps = distances(x[candidates], x) if table is None else table[candidates]
+        gaps = distances(x[candidates], x, square[candidates], square) if table is None else table[candidates]
         gaps = gaps if gap is None else torch.minimum(gap, gaps)
         shares = gaps if mass is None else gaps * mass
         best = int(shares.sum(1).argmin())
@@ -91,10 +92,9 @@ def pick(share: Tensor, draws: Tensor) -> Tensor:
     return torch.searchsorted(edges, draws * edges[-1], right=True).clamp_(max=len(share) - 1)
 
 
-def distances(a: Tensor, b: Tensor) -> Tensor:
-    """`(k, n)` squared distances of vectors `(k, d)` and `(n, d)`."""
-    table = torch.addmm(b.square().sum(1), a, b.T, alpha=-2)
-    return table.add_(a.square().sum(1, keepdim=True)).clamp_(min=0)
+def distances(a: Tensor, b: Tensor, a_square: Tensor, b_square: Tensor) -> Tensor:
+    """`(k, n)` squared distances of vectors `(k, d)` and `(n, d)`, given their squared lengths `(k,)` and `(n,)`."""
+    return torch.addmm(b_square, a, b.T, alpha=-2).add_(a_square[:, None]).clamp_(min=0)
 
 
 def fill_empty(x: Tensor, labels: Tensor, m: int) -> Tensor:
