@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
@@ -12,6 +13,7 @@ import typer
 from anchorfold.cli.app import app, err, out, quiet_libraries
 from anchorfold.cli.options import Bidirectional, Device, TrustRemoteCode, numbers
 from anchorfold.cli.printing import table
+from anchorfold.errors import AnchorFoldError
 
 if TYPE_CHECKING:
     from anchorfold.evaluation.calibration import Calibration
@@ -26,7 +28,7 @@ def calibrate_command(
     seed: Annotated[int, typer.Option(help="Of the choice of pairs.")] = 42,
     compare: Annotated[bool, typer.Option("--compare", help="Run every training-free method on them.")] = False,
     ratios: Annotated[str, typer.Option(help="Ratios to compare at.")] = "0.2,0.1,0.05",
-    to: Annotated[Path | None, typer.Option("--to", help="The settings file. Default: into a model folder, else ./anchorfold.json.")] = None,  # noqa: E501
+    to: Annotated[Path | None, typer.Option("--to", help="The settings file. Default: where `load` looks for it.")] = None,  # noqa: E501
     results: Annotated[Path | None, typer.Option(help="Store profiles and candidates there too, for `anchorfold report`.")] = None,  # noqa: E501
     figure: Annotated[Path | None, typer.Option(help="Draw profiles and paired gaps into this file.")] = None,
     device: Device = None,
@@ -35,15 +37,15 @@ def calibrate_command(
 ) -> None:  # fmt: skip
     """Find a backbone's layer window and depth from unlabelled pairs, as the paper's appendix D does.
 
-    Writes a small file that `anchorfold.load` picks up beside the model. With --compare it tells which compressor keeps
-    the most score on this backbone: learn that before you index a million pages.
+    Writes a small file where `anchorfold.load` looks for it: beside a folder's weights or adapters, else in your cache.
+    With --compare it tells which compressor keeps the most score on this backbone: learn that before you index a
+    million pages.
 
     \b
     Examples
       anchorfold calibrate ./my-model --pairs ./my-corpus
       anchorfold calibrate vidore/colpali-v1.3-hf --compare --figure calibration.png
     """
-    from anchorfold.attention.layer_settings import CALIBRATION_FILE as SETTINGS_FILE
     from anchorfold.attention.layer_settings import write_settings
     from anchorfold.backbones import load
     from anchorfold.evaluation.calibration import CALIBRATION_FILE, calibrate
@@ -54,6 +56,8 @@ def calibrate_command(
     quiet_libraries()
     retriever = load(model, device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional)
     retriever.warn_if_causal()
+    target = to or retriever.calibration_file
+    require_writable(target)
     with err.status("reading pairs") as status:
 
         def counted() -> Iterator[Pair]:
@@ -69,9 +73,9 @@ def calibrate_command(
             retriever.settings = calibration.settings
             show_comparison(compare_on_pairs(retriever, counted(), numbers(ratios, float)))
     verdict(calibration)
-    path = to or (Path(model) / SETTINGS_FILE if Path(model).is_dir() else Path(SETTINGS_FILE))
-    write_settings(path, calibration.settings)
-    out.print(f"wrote {path}", markup=False)
+    write_settings(target, calibration.settings)
+    found_by = f"load({model!r}, settings={str(to)!r}) reads it" if to else f"load({model!r}) finds it there"
+    out.print(f"wrote {target}: {found_by}", markup=False)
     if results is not None:
         stored = model_folder(results, retriever) / CALIBRATION_FILE
         header = {"model": retriever.name, "family": retriever.family, "pairs": pairs}
@@ -82,6 +86,15 @@ def calibrate_command(
 
         draw_calibration({retriever.name: calibration}, figure)
         out.print(f"wrote {figure}", markup=False)
+
+
+def require_writable(target: Path) -> None:
+    """A calibration takes long: say at once that it could not be written."""
+    folder = next(parent for parent in target.absolute().parents if parent.exists())
+    if not os.access(target if target.exists() else folder, os.W_OK):
+        raise AnchorFoldError(
+            f"{target} cannot be written: name another file with --to, and read it with load(..., settings=FILE)."
+        )
 
 
 def show(calibration: Calibration, family: str) -> None:

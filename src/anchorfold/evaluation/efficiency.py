@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,8 +23,9 @@ from typing import Any
 import torch
 from PIL import Image
 
+from anchorfold.attention.layer_settings import UncalibratedWarning
 from anchorfold.attention.listening_time import measured_listening
-from anchorfold.backbones.base import Retriever
+from anchorfold.backbones.base import CausalBackboneWarning, Retriever
 from anchorfold.compressors import Compressor
 from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation.benchmarks import find_corpora
@@ -64,6 +66,8 @@ def time_method(
 ) -> Latency:
     """Run the protocol for one method in this process."""
     signals = list(compressor.signals(model.settings))
+    if signals:
+        model.warn_if_causal()  # before the clock runs
     batches = [model.prepare_pages([image]) for image in images]
     totals: list[list[float]] = []
     compressions: list[list[float]] = []
@@ -117,6 +121,8 @@ def run_apart(job: dict[str, Any]) -> tuple[Latency, dict[str, Any]]:
         reason = (done.stderr.strip().splitlines() or ["no reason"])[-1]
         raise AnchorFoldError(f"timing {Method(**job['method']).label} failed: {reason}")
     answer = json.loads(done.stdout.splitlines()[-1])
+    for text in answer["warnings"]:
+        warnings.warn(text, stacklevel=2)
     return Latency(**answer["latency"]), answer["header"]
 
 
@@ -140,9 +146,11 @@ def run_job(job: dict[str, Any]) -> tuple[Latency, dict[str, Any]]:
 
 
 def main() -> None:
-    """Time one method, given as JSON; prints its latency as JSON."""
-    latency, header = run_job(json.loads(sys.argv[1]))
-    print(json.dumps({"latency": asdict(latency), "header": header}))
+    """Time one method, given as JSON; prints its latency, and what the model warns of, as JSON."""
+    with warnings.catch_warnings(record=True) as caught:
+        latency, header = run_job(json.loads(sys.argv[1]))
+    ours = [str(w.message) for w in caught if issubclass(w.category, (CausalBackboneWarning, UncalibratedWarning))]
+    print(json.dumps({"latency": asdict(latency), "header": header, "warnings": ours}))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -34,6 +35,7 @@ class PageTable(Snapshot):
     def __init__(self, folder: Path, state: State) -> None:
         super().__init__(folder, state, OpenSegments(folder))
         self._catalogue = Catalogue(folder)
+        self._moving = threading.Lock()  # a reader of the same object must not take a writer's version back
 
     @classmethod
     def create(cls, folder: Path, settings: IndexSettings) -> PageTable:
@@ -61,17 +63,17 @@ class PageTable(Snapshot):
         """Move to the newest version."""
         if not is_there(self.folder):
             raise moved(self.folder)
-        with storage_errors(self.folder):
+        with storage_errors(self.folder), self._moving:
             state = self._catalogue.read(self._state)
-        if state is not self._state:
-            self._state = state
-            self._segments.forget_others(state)
-        return state.version
+            if state is not self._state:
+                self._state = state
+                self._segments.forget_others(state)
+            return state.version
 
     # Writing: the caller holds the lock.
 
     def _commit(self, patch: Patch) -> None:
-        with storage_errors(self.folder):
+        with storage_errors(self.folder), self._moving:
             try:
                 self._state = self._catalogue.commit(self._state, patch)
             except BaseException:
@@ -84,7 +86,8 @@ class PageTable(Snapshot):
         if not rows:
             return
         state = self._state
-        numbers = {(version.source, version.digest): number for number, version in state.documents.items()}
+        wanted = {row.source for row in rows}
+        numbers = {(v.source, v.digest): n for n, v in state.documents.items() if v.source in wanted}
         new: dict[int, Document] = {}
         for row in rows:
             key = (row.source, row.digest)
