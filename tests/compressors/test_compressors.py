@@ -145,6 +145,14 @@ class TestAnchorFold:
         assert torch.equal(pruned.vectors, state.embeddings[pruned.anchors])
         assert (pruned.groups == -1).sum() == 32
 
+    def test_random_anchors_differ_from_page_to_page(self):
+        draw = AnchorFold(0.2, anchors="random")
+        drawn = {tuple(draw.compress(page(seed=s), SETTINGS).anchors.tolist()) for s in range(20)}
+        assert len(drawn) == 20
+        state = page()
+        rounded = replace(state, hidden=state.hidden + 1e-6 * torch.randn(state.hidden.shape))
+        assert torch.equal(draw.compress(state, SETTINGS).anchors, draw.compress(rounded, SETTINGS).anchors)
+
     def test_random_anchors_follow_the_seed(self):
         a, b, c = (AnchorFold(0.2, anchors="random", seed=s).compress(page(), SETTINGS).anchors for s in (1, 1, 2))
         assert torch.equal(a, b)

@@ -53,7 +53,7 @@ def ndcg(model: Nano, folder: Path, documents: Sequence[str] | None = None) -> d
     """NDCG@5 in percent of each way to speak; queries in other languages than the page are left out."""
     corpus = local_corpus(folder, documents)
     queries = [q for q in corpus.queries if q.kind != "crosslingual"]
-    ids = corpus.ids()
+    ids = corpus.names()
     pages = page_words(folder, ids)
     mean = float(np.mean([sum(p.values()) for p in pages]))
     lengths = [sum(p.values()) / mean for p in pages]

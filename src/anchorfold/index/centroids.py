@@ -39,7 +39,8 @@ def find_centroids(sample: np.ndarray, count: int) -> np.ndarray:
 def unit(vectors: np.ndarray) -> np.ndarray:
     """Rows of length 1; a zero row stays zero."""
     lengths: np.ndarray = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, np.maximum(lengths, 1e-12))
+    units: np.ndarray = vectors / np.maximum(lengths, 1e-12)
+    return units
 
 
 def assign(vectors: np.ndarray, centroids: np.ndarray) -> np.ndarray:

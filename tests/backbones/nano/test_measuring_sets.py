@@ -93,7 +93,7 @@ def test_a_scanned_twin_has_pictures_and_the_same_queries(tmp_path, monkeypatch)
     monkeypatch.setattr("sys.argv", ["scanned", str(source), str(tmp_path / "twin"), "--documents", "report"])
     scanned.main()
     twin = local_corpus(tmp_path / "twin")
-    assert twin.ids() == ["report.pdf#0"]
+    assert twin.names() == ["report.pdf#0"]
     ((_, image),) = twin.pages(200_000)
     ((_, clean),) = local_corpus(source, ["report"]).pages(200_000)
     assert abs(image.width / image.height - clean.width / clean.height) < 0.02
@@ -109,7 +109,7 @@ def test_questions_ask_for_what_is_printed(kind, word_list, tmp_path, monkeypatc
     monkeypatch.setattr("sys.argv", [kind, "fonts", str(target), "--pages", "3", "--words", str(word_list)])
     {"poster": posters, "slide": slides}[kind].main()
     written = local_corpus(target)
-    assert len(written.ids()) == 3
+    assert len(written.names()) == 3
     drawn = list(measuring_set.sheets(DRAWERS[kind], tmp_path, word_list, 3, 20))
     texts = [q.text for q in written.queries]
     assert texts == [question for *_, questions in drawn for question in questions.values()]
