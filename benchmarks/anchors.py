@@ -25,7 +25,7 @@ from anchorfold.compressors import wanted_signals
 from anchorfold.evaluation.corpus import local_corpus
 from anchorfold.evaluation.methods import choose_methods
 from anchorfold.page import PatchGrid
-from anchorfold.scoring import maxsim
+from anchorfold.scoring import maxsim, retention
 
 INK = 40  # grey levels between the lightest and the darkest pixel of a printed patch
 REPEAT, LOST = 0.9, 0.6
@@ -59,7 +59,7 @@ def main() -> None:
     for query in corpus.queries:
         for page in query.relevant:
             asked.setdefault(page, []).append(query.text)
-    answered = [page for page in corpus.ids() if page in asked]
+    answered = [page for page in corpus.names() if page in asked]
     wanted = set(answered[:: max(1, len(answered) // arguments.pages)][: arguments.pages])
     found: dict[str, list[tuple[float, ...]]] = {label: [] for label in compressors}
     for identity, image in corpus.pages(model.page_pixels, only=wanted):
@@ -74,7 +74,7 @@ def main() -> None:
             among.fill_diagonal_(-1)
             near = (state.embeddings[printed] @ small.vectors.T).amax(1)
             found[label].append((
-                float((maxsim(queries, [small.vectors]) / full.clamp(min=1e-6)).mean()),
+                float(retention(full, maxsim(queries, [small.vectors])).nanmean()) / 100,
                 float((~printed[small.anchors]).float().mean()), float((among.amax(1) > REPEAT).float().mean()),
                 float(near.mean()), float((near < LOST).float().mean()),
             ))  # fmt: skip

@@ -40,7 +40,7 @@ class _GatherWithGradients(torch.autograd.Function):
         return _gather(values)
 
     @staticmethod
-    def backward(ctx: Any, gradients: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradients: Tensor) -> Tensor:
         gradients = gradients.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(gradients)
         first = dist.get_rank() * ctx.rows

@@ -11,6 +11,7 @@ import torch
 from transformers import TrainerCallback
 
 import anchorfold
+from anchorfold.backbones.colqwen import ColQwen
 from anchorfold.errors import AnchorFoldError
 from anchorfold.testing import tiny
 from tests.training.colqwen25.one_step import one_step
@@ -189,6 +190,8 @@ class TestAGC:
     def test_pages_carry_the_tokens_and_queries_none(self, agc, material):
         model = anchorfold.load(agc, device="cpu")
         plain = anchorfold.load(material / "base", device="cpu")
+        assert isinstance(model, ColQwen)
+        assert isinstance(plain, ColQwen)
         assert model.settings.universal == 8
         page = open_page(corpus_rows(material / "shapes" / "test", material / "rendered", 2_000_000)[0]["image"])
         ids = model.prepare_pages([page]).inputs["input_ids"][0].tolist()
