@@ -115,8 +115,8 @@ def miniature(checkpoints, tmp_path_factory):
         miniature.trained = trained_twin(checkpoints["colqwen2.5"], folder / "agc")
         miniature.to = folder / "results"
         miniature.output = run(
-            "eval", "paper", *(a for m in miniature.models.values() for a in ("--model", m)), "--calibration", miniature.held_out,
-            "--ratios", ",".join(map(str, RATIOS)), "--to", miniature.to,
+            "eval", "paper", *(a for m in miniature.models.values() for a in ("--model", m)), "--calibration",
+            miniature.held_out, "--ratios", ",".join(map(str, RATIOS)), "--to", miniature.to,
         )  # fmt: skip
         run("eval", "paper", "--cap", 128, "--methods", "anchorfold,agc", "--model", miniature.models["colqwen2.5"],
             "--model", miniature.trained, "--to", miniature.to)  # fmt: skip
@@ -127,7 +127,8 @@ def miniature(checkpoints, tmp_path_factory):
             model = shutil.copytree(miniature.models[kind], folder / kind)
             run("calibrate", model, *pairs, "--results", miniature.to)
         run("bench", "efficiency", "--corpus", "vidore-v2", "--model", miniature.models["colqwen2.5"], "--ratio", 0.2,
-            "--pages", 8, "--warm-up", 1, "--passes", 2, "--calibration", miniature.held_out, "--to", miniature.to)  # fmt: skip
+            "--pages", 8, "--warm-up", 1, "--passes", 2, "--calibration", miniature.held_out,
+            "--to", miniature.to)  # fmt: skip
         run("report", miniature.to)
     miniature.tables = read_tables((miniature.to / "report.md").read_text())
     return miniature
