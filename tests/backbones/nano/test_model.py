@@ -75,7 +75,7 @@ def test_every_compressor_runs(model, images):
             compressor.calibrate_on(model, images)
         for page in model.encode_pages(images, compressor):
             if name == "docpruner":  # as many as lie above its threshold
-                assert 1 <= len(page) < page.full
+                assert 1 <= len(page) <= page.full
             else:
                 ratio = 1 if name == "none" else 0.3
                 assert len(page) == anchorfold.budget.vector_budget(page.full, ratio=ratio)
