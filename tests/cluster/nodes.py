@@ -57,7 +57,13 @@ class Nodes:
 
     def __enter__(self) -> "Nodes":
         host, port = self.address.split(":")
-        self._start("--head", f"--port={port}", f"--temp-dir={self.folder}", f"--ray-client-server-port={free_port()}", "--include-dashboard=false")
+        self._start(
+            "--head",
+            f"--port={port}",
+            f"--temp-dir={self.folder}",
+            f"--ray-client-server-port={free_port()}",
+            "--include-dashboard=false",
+        )
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             try:
@@ -75,12 +81,8 @@ class Nodes:
             "--include-log-monitor=false",
         ]  # fmt: skip
         with open(self.folder / f"node{len(self.processes)}.log", "wb") as log:
-            self.processes.append(
-                subprocess.Popen(
-                    command, env=self.environment, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                    start_new_session=True,
-                )  # fmt: skip
-            )
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+            self.processes.append(subprocess.Popen(command, env=self.environment, start_new_session=True, **streams))
 
     def add(self) -> None:
         """One more node; returns at once."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -40,6 +42,7 @@ def connection(address: str) -> Iterator[Any]:
     if not local and address != "auto":
         _require_listener(address)
     options = {"include_dashboard": False} if local else {}
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -49,6 +52,8 @@ def connection(address: str) -> Iterator[Any]:
             f"{where} ({first}): start a node with `ray start --address=HOST:PORT`, or give `local` for this machine "
             "alone."
         ) from error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)  # Ray puts one in its place that ends the process at once
     try:
         yield ray
     finally:

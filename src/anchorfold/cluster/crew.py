@@ -177,7 +177,8 @@ class Crew:
         try:
             result: TaskResult = self.ray.get(ref)
         except errors.RayTaskError as error:
-            _log.warning("%s: %s", member.progress.name, error)
+            _log.warning("%s: %r", member.progress.name, error.cause)
+            _log.debug("%s", error)
             return Lost(f"cannot be read by the workers ({error.cause!r})")
         except errors.RayError as error:
             self._lost(member, error)
@@ -212,6 +213,6 @@ class Crew:
         if member.gone:
             return
         member.gone = member.progress.gone = True
-        _log.warning("worker %s is gone: %s", member.progress.name or "(starting)", error)
+        _log.warning("worker %s is gone: %s", member.progress.name or "(starting)", str(error).splitlines()[0])
         self.ray.kill(member.actor)  # it may only be out of reach
         self._supervised = 0.0
