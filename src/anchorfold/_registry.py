@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from anchorfold.errors import AnchorFoldError
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
 T = TypeVar("T")
+
+
+def entry_points(**selection: str) -> EntryPoints:
+    """What installed packages offer; reading that takes a while, so it is imported when it is asked for."""
+    from importlib import metadata
+
+    return metadata.entry_points(**selection)
 
 
 class Registry(Generic[T]):
@@ -40,7 +49,7 @@ class Registry(Generic[T]):
         return sorted({*self._ours, *self._registered, *(point.name for point in entry_points(group=self.group))})
 
     def __contains__(self, name: object) -> bool:
-        return name in self.names()
+        return name in self._ours or name in self._registered or name in self.names()
 
     def __getitem__(self, name: str) -> T:
         if name in self._registered:

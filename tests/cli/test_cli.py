@@ -13,9 +13,13 @@ import pytest
 from fpdf import FPDF
 from PIL import Image
 
+from anchorfold.backbones.nano.query_side import QuerySide
+from anchorfold.index.candidate_files import update_lists
+from anchorfold.index.candidates import FIRST_PAGES
 from anchorfold.index.store.lock import writer_lock
 from anchorfold.index.store.pages import PageRow
 from anchorfold.index.store.table import PageTable
+from benchmarks.invented_index import append_pages, new_table, random_pages
 from tests.cli.processes import ENVIRONMENT, command, run
 from tests.index.store.old_index import write_old_index
 from tests.number_reader import page_image, write_pdf
@@ -315,3 +319,21 @@ def test_help_teaches_with_examples():
     for name in ("index", "search", "remove", "info", "export", "demo", "explain", "serve"):
         assert f"anchorfold {name}" in run(name, "--help").stdout
     assert run("--version").stdout.startswith("anchorfold ")
+
+
+def test_agreement_of_candidates_with_a_scan_of_everything(folder, tmp_path):
+    (tmp_path / "queries.jsonl").write_text('{"id": 1, "text": "net revenue by region"}\n\nstaff costs\n')
+    small = run("bench", "agreement", folder / "my.index", tmp_path / "queries.jsonl", code=1)
+    assert "6 pages and no candidate stage" in one_line(small)
+    table = new_table(tmp_path / "large.index", 128, 1, "nano", QuerySide().fingerprint)
+    append_pages(table, *random_pages(FIRST_PAGES, 128, 1, 2))
+    update_lists(table)
+    asked = ("bench", "agreement", tmp_path / "large.index", tmp_path / "queries.jsonl")
+    found = json.loads(run(*asked, "--json").stdout)
+    assert [f["candidates"] for f in found["figures"]][:3] == [50, 100, 200]
+    assert found["figures"][-1]["overlap"] > 0.5
+    assert "time / scan of all" in run(*asked).stdout
+    hits = json.loads(run("search", tmp_path / "large.index", "staff costs", "--candidates", 500, "--json").stdout)
+    assert len(hits["results"]) == 10
+    (tmp_path / "queries.jsonl").write_text("{broken")
+    assert "neither a query nor JSON" in one_line(run(*asked, code=1))

@@ -76,6 +76,7 @@ def main() -> None:
     """Run a command; everything that a user can mend is one line and a non-zero exit."""
     from anchorfold.cli import (  # noqa: F401
         ablate_command,
+        agreement_command,
         bench_command,
         calibrate_command,
         check_command,

@@ -10,7 +10,6 @@ import typer
 from anchorfold.cli.app import app, note, out, quiet_libraries
 from anchorfold.cli.index_command import showing, stopping
 from anchorfold.cli.printing import size, table
-from anchorfold.documents.listing import list_documents
 
 if TYPE_CHECKING:
     from anchorfold.index import Index
@@ -46,6 +45,8 @@ def demo_command(
         questions = ask or list(expected)
     else:
         documents = file
+        from anchorfold.documents.listing import list_documents
+
         list_documents(file).require_some()
         questions = ask or headings(file)
     folder_of_index = folder / f"{'sample' if file is None else file.stem}-{ratio:g}.index"

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
 from anchorfold.cli.options import Bidirectional, Device, TrustRemoteCode
 from anchorfold.cli.printing import as_json_info, on_disk, plain, size, table, times_smaller
-from anchorfold.documents.listing import list_documents
 
 if TYPE_CHECKING:
     from anchorfold.index import AddReport, Index
@@ -60,6 +58,7 @@ def index_command(
       anchorfold index ./reports --to my.index --prune
       anchorfold index ./reports --to my.index --ray auto
     """
+    from anchorfold.documents.listing import list_documents
     from anchorfold.index import Index
     from anchorfold.index.options import choose_compressor
     from anchorfold.index.store.folder import require_target
@@ -121,6 +120,8 @@ def stopping() -> Iterator[Callable[[], bool]]:
 @contextmanager
 def showing() -> Iterator[Callable[[State], None]]:
     """A progress bar in a terminal, a line now and then elsewhere; both on standard error."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
     began = time.monotonic()
 
     def pace(state: State) -> str:

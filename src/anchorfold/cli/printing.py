@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from anchorfold.cli.app import out
 
 if TYPE_CHECKING:
@@ -48,6 +46,8 @@ def table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]], 
     A terminal gets rules and colours; a file or pipe gets plain columns that are never cut.
     """
     if out.is_terminal:
+        from rich.table import Table
+
         shown = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
         for name, side in columns:
             shown.add_column(name, justify="right" if side == "right" else "left", overflow="fold")

@@ -25,7 +25,8 @@ def search_command(
     file: Annotated[str | None, typer.Option("--queries", help="A file with a query a line; - is standard input.")] = None,  # noqa: E501
     top: Annotated[int, typer.Option("--top", "-k", min=1, help="Pages to show.")] = 10,
     document: Annotated[list[str] | None, typer.Option("--document", "-d", help="Only these: names, folders or patterns such as '*.pdf'.")] = None,  # noqa: E501
-    exact: Annotated[bool, typer.Option("--exact", help="Scan all vectors in float, however many.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Score every page, however many.")] = False,
+    candidates: Annotated[int | None, typer.Option(min=1, help="Pages that a large index scores. Default: 1,000.")] = None,  # noqa: E501
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per query and line.")] = False,
     model: ModelPlace = None,
     device: Device = None,
@@ -45,7 +46,9 @@ def search_command(
     from anchorfold.index import Index
 
     opened = Index.open(index, model, device=device, trust_remote_code=trust_remote_code)
-    answers = opened.search(texts, top, documents=document or None, exact=True if exact else None)
+    answers = opened.search(
+        texts, top, documents=document or None, exact=True if exact else None, candidates=candidates
+    )
     for text, hits in zip(texts, answers, strict=True):
         if as_json:
             print(json.dumps({"query": text, "results": [as_result(h) for h in hits]}, ensure_ascii=False))

@@ -17,6 +17,7 @@ from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.errors import AnchorFoldError, LockedError
 from anchorfold.index.live import LivePages
 from anchorfold.index.model import IndexModel
+from anchorfold.index.scan import Scanner
 from anchorfold.index.searching import Hit, PageSearch
 from anchorfold.index.selection import as_names, matching
 from anchorfold.index.store.lock import writer_lock
@@ -195,6 +196,7 @@ class Index:
             waiting: called with a sentence on whom it waits for.
         """
         from anchorfold.documents.listing import Listing, list_documents
+        from anchorfold.index.candidate_files import update_lists
         from anchorfold.index.ingest import Ingest
         from anchorfold.index.progress import AddReport
 
@@ -206,6 +208,7 @@ class Index:
                 with self._source(batch_size, cluster) as source:
                     report = Ingest(self._table, source, progress, stop).run(listing, prune)
                 self._table.tidy()
+                update_lists(self._table)
         except LockedError:
             if stop is None or not stop():
                 raise
@@ -246,13 +249,14 @@ class Index:
 
     @overload  # a text is a sequence of texts too, so the checker sees an overlap where none is meant
     def search(  # type: ignore[overload-overlap]
-        self, query: str, top: int = 10, *, documents: str | Sequence[str] | None = None, exact: bool | None = None
-    ) -> list[Hit]: ...
+        self, query: str, top: int = 10, *, documents: str | Sequence[str] | None = None, exact: bool | None = None,
+        candidates: int | None = None,
+    ) -> list[Hit]: ...  # fmt: skip
 
     @overload
     def search(
         self, query: Sequence[str], top: int = 10, *, documents: str | Sequence[str] | None = None,
-        exact: bool | None = None,
+        exact: bool | None = None, candidates: int | None = None,
     ) -> list[list[Hit]]: ...  # fmt: skip
 
     def search(
@@ -262,6 +266,7 @@ class Index:
         *,
         documents: str | Sequence[str] | None = None,
         exact: bool | None = None,
+        candidates: int | None = None,
     ) -> list[Hit] | list[list[Hit]]:
         """The best pages: a list of hits for one query, a list of such lists for several.
 
@@ -269,14 +274,20 @@ class Index:
             query: a text or several.
             top: pages a query.
             documents: only pages of these: names, paths, folders or patterns such as `*.pdf`.
-            exact: True multiplies all vectors as floats; None takes what is quicker on this machine. Scores are the
-                same either way.
+            exact: True scores every page; else large indexes choose candidates first (`docs/scale.md`). The score of
+                a page is the same either way.
+            candidates: how many pages to score then, 1,000 if None: `anchorfold bench agreement` tells what is enough.
         """
         texts = [query] if isinstance(query, str) else list(query)
         if top < 1:
             raise AnchorFoldError(f"top must be at least 1, got {top}.")
-        hits = self.search_vectors(self._model.encode_queries(texts), top, documents=documents, exact=exact)
+        vectors = self.encode_queries(texts)
+        hits = self.search_vectors(vectors, top, documents=documents, exact=exact, candidates=candidates)
         return hits[0] if isinstance(query, str) else hits
+
+    def encode_queries(self, texts: Sequence[str]) -> Sequence[Tensor | np.ndarray]:
+        """`(tokens, d)` vectors of queries, by the light query side of the model where it has one."""
+        return self._model.encode_queries(texts)
 
     def search_vectors(
         self,
@@ -285,13 +296,18 @@ class Index:
         *,
         documents: str | Sequence[str] | None = None,
         exact: bool | None = None,
+        candidates: int | None = None,
     ) -> list[list[Hit]]:
         """As `search`, for queries that are encoded already, `(tokens, d)` each."""
-        return self._search.hits(queries, top, documents, exact)
+        return self._search.hits(queries, top, documents, exact, candidates)
+
+    def scanner(self) -> Scanner:
+        """What scores queries against the newest version."""
+        return self._search.scanner()
 
     def live(self) -> LivePages:
         """All live pages of the newest version."""
-        return self._search.live()
+        return self.scanner().live
 
     def page(self, document: str, page: int) -> tuple[EncodedPage, dict[str, Any]]:
         """One page as it is stored, and what else is known of it (source, document, thumbnail, ...)."""

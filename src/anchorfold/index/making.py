@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from anchorfold.errors import AnchorFoldError, NotAnIndexError
 from anchorfold.index.model import load_model
-from anchorfold.index.options import choose_compressor, plain_options, require_same, require_usable
+from anchorfold.index.options import as_stored, choose_compressor, require_same, require_usable
 from anchorfold.index.store.folder import make_folder
 from anchorfold.index.store.lock import writer_lock
 from anchorfold.index.store.settings import IndexSettings
@@ -43,8 +43,8 @@ def make_index(
         raise AnchorFoldError(obstacle)
     settings = IndexSettings(
         model=encoder.name, load_options=dict(encoder.load_options), fingerprint=encoder.fingerprint, dim=encoder.dim,
-        method=compressor.name, options=plain_options(compressor), bits=options.bits or 16,
-        thumbnails=options.thumbnails, provenance=options.provenance, layers=asdict(encoder.settings),
+        method=compressor.name, options=as_stored(compressor.options), bits=options.bits or 16,
+        thumbnails=options.thumbnails, provenance=options.provenance, layers=as_stored(asdict(encoder.settings)),
     )  # fmt: skip
     if compressor.signals(encoder.settings):
         encoder.warn_if_causal()

@@ -13,9 +13,11 @@ from anchorfold.errors import AnchorFoldError, MismatchError
 from anchorfold.index.store.settings import IndexSettings
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
     from anchorfold.backbones.encoder import PageEncoder, QueryEncoder
+    from anchorfold.backbones.query_encoders import LightQueryEncoder
     from anchorfold.compressors import Compressor
     from anchorfold.index.source import Recipe
 
@@ -43,7 +45,7 @@ class IndexModel:
         self.path, self.settings = path, settings
         self._place = given if isinstance(given, str) else None
         self._encoder = None if isinstance(given, str) else given
-        self._query_encoder: QueryEncoder | None = None
+        self._query_encoder: LightQueryEncoder | None = None
         self._load_options = {k: v for k, v in load_options.items() if v is not None}
         self._lock = threading.Lock()
         if self._encoder is not None:
@@ -75,7 +77,7 @@ class IndexModel:
 
         return Recipe(str(self.path), self.settings, self._place, self._load_options, batch_size)
 
-    def encode_queries(self, texts: Sequence[str]) -> list[Tensor]:
+    def encode_queries(self, texts: Sequence[str]) -> Sequence[Tensor | np.ndarray]:
         """With the model if it is loaded; else with its light query side, where it has one."""
         with self._lock:
             if self._encoder is None and self._query_encoder is None and self._place is None:
@@ -104,7 +106,7 @@ class IndexModel:
         self._require_same_weights(encoder)
         return encoder
 
-    def _require_same_weights(self, model: QueryEncoder) -> None:
+    def _require_same_weights(self, model: QueryEncoder | LightQueryEncoder) -> None:
         if model.fingerprint != self.settings.fingerprint:
             raise MismatchError(
                 f"{self.path} was made with another model ({self.settings.model}, fingerprint "

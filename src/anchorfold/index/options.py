@@ -40,16 +40,16 @@ def require_usable(compressor: Compressor, bits: int | None) -> None:
         )
 
 
-def plain_options(compressor: Compressor) -> dict[str, Any]:
-    """A compressor's options as JSON gives them back."""
-    options: dict[str, Any] = json.loads(json.dumps(compressor.options))
-    return options
+def as_stored(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as JSON gives them back."""
+    stored: dict[str, Any] = json.loads(json.dumps(options))
+    return stored
 
 
 def require_same(settings: IndexSettings, compressor: Compressor | None, bits: int | None) -> None:
     """Refuse to go on with another compressor or width than an index was made with; None means whatever it has."""
     if compressor is not None:
-        wanted = (compressor.name, plain_options(compressor))
+        wanted = (compressor.name, as_stored(compressor.options))
         if wanted != (settings.method, settings.options):
             raise MismatchError(
                 f"the index was made with {settings.method} {settings.options}, not with {wanted[0]} {wanted[1]}: "

@@ -1,4 +1,4 @@
-"""MaxSim over all pages of an index, and the best of them.
+"""MaxSim over all pages of an index, or over those that are worth it, and the best of them.
 
 A small index is scanned with NumPy in the thread that asks, which needs no further import; a large one with torch on a
 pool of threads. Whatever the way, the pages that are answered are scored once more, page by page in float32: the
@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
+from anchorfold.index.candidates import CANDIDATES, FEW_PAGES, Candidates
+from anchorfold.index.coding import Coding
 from anchorfold.index.live import Block, LivePages
 from anchorfold.index.products import integer_maxima, integers_are_quick, numpy_maxima, torch_maxima
 
@@ -22,15 +25,16 @@ RESCORED = 100  # pages that are scored again after a scan of integers, at least
 SPARE = 5  # pages beyond the wanted ones that are scored again after a scan of floats: rounding may swap neighbours
 SMALL = 1 << 22  # numbers of an index: below, NumPy is as quick as a pool
 MEDIUM = 1 << 28  # below, NumPy is quicker than importing torch would be
+SOME_NUMBERS = 1 << 22  # numbers of chosen pages that are widened at a time
 SCORES = 1 << 26  # scores of tokens that are held at a time
 Way = Literal["numpy", "floats", "integers"]
 
 
 class Scanner:
-    """Scores queries against all live pages."""
+    """Scores queries against all live pages, or against candidates where there are any."""
 
-    def __init__(self, live: LivePages) -> None:
-        self.live = live
+    def __init__(self, live: LivePages, candidates: Candidates | None = None) -> None:
+        self.live, self.candidates = live, candidates
 
     def way(self, exact: bool | None = None) -> Way:
         """How `scores` multiplies."""
@@ -68,24 +72,52 @@ class Scanner:
         return sums
 
     def top(
-        self, queries: Sequence[Any], count: int, allowed: np.ndarray | None = None, exact: bool | None = None
-    ) -> list[list[tuple[int, float]]]:
+        self, queries: Sequence[Any], count: int, allowed: np.ndarray | None = None, exact: bool | None = None,
+        candidates: int | None = None,
+    ) -> list[list[tuple[int, float]]]:  # fmt: skip
         """For each query its best pages as (number of the page, score), best first.
 
         Args:
             queries: `(tokens, d)` each, arrays or tensors.
             count: pages to return, at most.
             allowed: `(rows,)` true for pages that may be returned; all live ones if None.
-            exact: multiply floats (True), or what is quicker on this machine.
+            exact: score every page, and multiply floats; else candidates come first if there are any, and the scan
+                multiplies what is quicker on this machine.
+            candidates: how many pages to score then.
         """
-        way = self.way(exact)
         mask = self.live.allowed if allowed is None else allowed & self.live.allowed
         available = int(mask.sum())
-        chosen = min(available, max(RESCORED, 2 * count) if way == "integers" else count + SPARE)
+        if not available:
+            return [[] for _ in queries]
+        if available <= FEW_PAGES and 2 * available < len(self.live):
+            few = np.flatnonzero(mask)
+            return [self.best_of_some(query, few, count) for query in queries]
+        candidates = candidates or max(CANDIDATES, 4 * count)
+        if self.candidates is None or exact or candidates >= available:
+            return self._scanned(queries, count, mask, self.way(exact))
+        answers = []
+        for query in queries:
+            pages = self.candidates.choose(turned(query, self.live.coding), mask, candidates)
+            if len(pages) < min(count, available) and len(query):  # a query that is near to nothing
+                answers += self._scanned([query], count, mask, self.way(exact))
+            else:
+                answers.append(self.best_of_some(query, pages, count))
+        return answers
+
+    def best_of_some(self, query: Any, pages: np.ndarray, count: int) -> list[tuple[int, float]]:
+        """The best of some pages, by their numbers in ascending order."""
+        if not len(query) or not len(pages):
+            return []
+        scores = self.scores_of_some(turned(query, self.live.coding), pages)
+        best = pages[first_best(scores, min(len(pages), count + SPARE))]
+        return best_of(self.rescored(query, best), best, count)
+
+    def _scanned(self, queries: Sequence[Any], count: int, mask: np.ndarray, way: Way) -> list[list[tuple[int, float]]]:
+        chosen = min(int(mask.sum()), max(RESCORED, 2 * count) if way == "integers" else count + SPARE)
         answers: list[list[tuple[int, float]]] = []
         for some in self._parts(queries):
             for query, row in zip(some, self.scores(some, way), strict=True):
-                if not len(query) or not available:
+                if not len(query):
                     answers.append([])
                     continue
                 pages = first_best(np.where(mask, row, -np.inf), chosen)
@@ -105,10 +137,28 @@ class Scanner:
         if part:
             yield part
 
+    def scores_of_some(self, tokens: np.ndarray, pages: np.ndarray) -> np.ndarray:
+        """`(n,)` MaxSim of turned tokens and some pages that have vectors, ascending: many at a time."""
+        coding, scores = self.live.coding, np.empty(len(pages), np.float32)
+        edges = np.searchsorted(pages, self.live.bases)
+        for segment, base, (start, stop) in zip(self.live.segments, self.live.bases, pairwise(edges), strict=False):
+            rows = pages[start:stop] - base
+            step = max(1, SOME_NUMBERS // max(1, int(segment.kept[rows].max(initial=1)) * coding.dim))
+            for first in range(0, len(rows), step):
+                some = rows[first : first + step]
+                lengths = segment.kept[some].astype(np.int64)
+                ends = lengths.cumsum()
+                vectors = np.arange(ends[-1]) + np.repeat(segment.starts[some] - (ends - lengths), lengths)
+                scales = segment.scales if coding.is_float else segment.scales[vectors]
+                products = coding.products(tokens, segment.codes[vectors], scales)
+                best = np.maximum.reduceat(products, ends - lengths, axis=0)
+                scores[start + first : start + first + len(some)] = best.sum(1)
+        return scores
+
     def rescored(self, query: Any, pages: np.ndarray) -> np.ndarray:
         """`(n,)` MaxSim of a query and some pages, page by page."""
         coding = self.live.coding
-        tokens = coding.turn(np.asarray(query, np.float32))
+        tokens = turned(query, coding)
         scores = np.empty(len(pages), np.float32)
         for i, number in enumerate(pages.tolist()):
             segment, row = self.live.locate(number)
@@ -132,7 +182,12 @@ def best_of(scores: np.ndarray, pages: np.ndarray, count: int) -> list[tuple[int
     return [(int(pages[i]), float(scores[i])) for i in order]
 
 
-def flatten(queries: Sequence[Any], coding: Any) -> tuple[np.ndarray, list[int]]:
+def turned(query: Any, coding: Coding) -> np.ndarray:
+    """A query `(tokens, d)` as it is multiplied."""
+    return coding.turn(np.asarray(query, np.float32).reshape(-1, coding.dim))
+
+
+def flatten(queries: Sequence[Any], coding: Coding) -> tuple[np.ndarray, list[int]]:
     """All tokens of all queries below each other as they are multiplied, and whose they are."""
     arrays = [np.asarray(query, np.float32).reshape(-1, coding.dim) for query in queries]
     owner = [number for number, array in enumerate(arrays) for _ in range(len(array))]

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from anchorfold.errors import AnchorFoldError
+from anchorfold.index.candidate_files import open_candidates
 from anchorfold.index.live import LivePages
 from anchorfold.index.scan import Scanner
 from anchorfold.index.selection import as_names, selector
+from anchorfold.index.store.snapshot import Snapshot
 from anchorfold.index.store.table import PageTable
 
 
@@ -34,21 +36,23 @@ class PageSearch:
 
     def __init__(self, table: PageTable) -> None:
         self.table = table
-        self._live: LivePages | None = None
+        self._scanner: Scanner | None = None
         self._opening = threading.Lock()
 
-    def live(self) -> LivePages:
-        """All live pages of the newest version; segments that are open already stay so."""
+    def scanner(self) -> Scanner:
+        """Of the newest version; segments that are open already stay so."""
         with self._opening:
-            if self._live is None or self._live.version != self.table.refresh():
-                self._live = self.table.snapshot(LivePages)
-            return self._live
+            if self._scanner is None or self._scanner.live.version != self.table.refresh():
+                self._scanner = self.table.snapshot(_scanner_of)
+            return self._scanner
 
     def hits(
-        self, queries: Sequence[Any], top: int, documents: str | Sequence[str] | None = None, exact: bool | None = None
-    ) -> list[list[Hit]]:
+        self, queries: Sequence[Any], top: int, documents: str | Sequence[str] | None = None,
+        exact: bool | None = None, candidates: int | None = None,
+    ) -> list[list[Hit]]:  # fmt: skip
         """The best pages for each query, `(tokens, d)` arrays or tensors; the options are those of `Index.search`."""
-        live = self.live()
+        scanner = self.scanner()
+        live = scanner.live
         allowed = None
         if documents is not None:
             allowed = live.of_documents(selector(documents, live.documents.values()))
@@ -56,7 +60,12 @@ class PageSearch:
                 names = ", ".join(as_names(documents))
                 raise AnchorFoldError(f"{self.table.folder} holds no document that matches {names}.")
         answers = []
-        for ranking in Scanner(live).top(queries, top, allowed, exact):
+        for ranking in scanner.top(queries, top, allowed, exact, candidates):
             pages = [(*live.page(number), score) for number, score in ranking]
             answers.append([Hit(version.name, page, score, version.source) for version, page, score in pages])
         return answers
+
+
+def _scanner_of(snapshot: Snapshot) -> Scanner:
+    live = LivePages(snapshot)
+    return Scanner(live, open_candidates(snapshot, live))

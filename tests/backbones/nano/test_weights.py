@@ -41,7 +41,7 @@ def test_the_query_side_alone_is_the_same(nano):
     assert side.fingerprint == nano.fingerprint
     texts = ["Net revenue, by region 2024", "zxqvy unknownish", "", "caf\u00e9"]
     for alone, whole in zip(side.encode_queries(texts), nano.encode_queries(texts), strict=True):
-        assert torch.allclose(alone, whole, atol=1e-6)
+        assert torch.allclose(torch.from_numpy(alone), whole, atol=1e-6)
 
 
 def test_the_fingerprint_does_not_depend_on_precision(nano):

@@ -45,7 +45,7 @@ def outcome(index):
 
 
 def files(index):
-    return sorted(path for path in index.rglob("*") if path.is_file())
+    return sorted(path for path in index.rglob("*") if path.is_file() and path.suffix != ".lock")
 
 
 def flip(path, bit):

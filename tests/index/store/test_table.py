@@ -301,3 +301,40 @@ def test_reads_go_on_while_a_writer_merges(table, monkeypatch):
     for thread in threads:
         thread.join()
     assert problems == []
+
+
+def test_segments_that_were_written_without_a_kind_of_blob_stay_readable(table, monkeypatch):
+    table.append([row(1, thumbnail=b"picture")])
+    for module in ("segment", "merging", "checking"):
+        monkeypatch.setattr(f"anchorfold.index.store.{module}.BLOBS", ("provenance", "thumbnail", "problem", "text"))
+    assert table.page("/a/b.pdf", 1).segment.blob("text", 0) == b""
+    for p in range(2, 12):
+        table.append([row(p)])
+    assert len(segment_files(table)) < 8
+    assert table.page("/a/b.pdf", 1).thumbnail == b"picture"
+    assert table.page("/a/b.pdf", 1).segment.blob("text", 0) == b""
+
+
+def test_a_reader_of_the_same_object_does_not_take_a_commit_back(table, monkeypatch):
+    table.append([row(1)])
+    real, waiting, done = catalogue.Catalogue.read, threading.Event(), threading.Event()
+
+    def slow(self, before=None):
+        state = real(self, before)
+        if threading.current_thread() is not threading.main_thread():
+            waiting.set()
+            done.wait(0.3)
+        return state
+
+    monkeypatch.setattr(catalogue.Catalogue, "read", slow)
+    other = PageTable.open(table.folder)
+    other.append([row(2)])
+    reader = threading.Thread(target=table.refresh)  # sees version 3, and tells so late
+    reader.start()
+    waiting.wait(5)
+    table.refresh()
+    table.append([row(3)])
+    done.set()
+    reader.join()
+    table.append([row(4)])
+    assert [page for _, page, _ in pages(PageTable.open(table.folder))] == [1, 2, 3, 4]

@@ -1,4 +1,7 @@
-"""The query side: words to vectors, by spelling and, for known words, by meaning."""
+"""The query side: words to vectors, by spelling and, for known words, by meaning.
+
+torch is imported where it is used: `query_side` does without.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from anchorfold.backbones.nano.text import spelling_features, split_words
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 VOCABULARY_FILE = "vocabulary.txt"
 MAX_WORDS = 64
@@ -36,6 +39,8 @@ class WordIndex:
 
     def lookup(self, words: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
         """Rows `(n,)` (-1 for unknown words), and their spelling features as one flat list with offsets `(n,)`."""
+        import torch
+
         rows = torch.tensor([self.rows.get(w, -1) for w in words], dtype=torch.long)
         grams = [self.spelling(w) for w in words]
         flat = torch.tensor([b for g in grams for b in g], dtype=torch.long)
@@ -56,12 +61,16 @@ def word_vectors(own: Tensor, spelling: Tensor, rows: Tensor, features: Tensor, 
         spelling: `(features, d)` vectors of spelling features.
         rows, features, offsets: what `WordIndex.lookup` gives.
     """
+    import torch.nn.functional as F
+
     found = F.embedding(rows.clamp(min=0), own) * (rows >= 0)[:, None]
     return F.normalize(F.embedding_bag(features, spelling, offsets, mode="mean") + found, dim=-1)
 
 
 def encode_query(text: str, index: WordIndex, own: Tensor, spelling: Tensor, weights: Tensor) -> Tensor:
     """One vector a distinct word, in order, scaled by the word's rarity (0 to 1): `(words, d)`."""
+    import torch
+
     words = query_words(text)
     if not words:
         return own.new_zeros(0, own.shape[1])

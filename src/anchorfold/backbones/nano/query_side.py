@@ -1,4 +1,4 @@
-"""nano's query side alone: a search needs its tables, not the page reader, nor the seconds that importing it takes."""
+"""nano's query side alone, in NumPy: a search needs its tables, not the page reader, nor the seconds torch takes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-import torch
-from safetensors.torch import load_file
-from torch import Tensor
+import numpy as np
+from safetensors.numpy import load_file
 
 from anchorfold.backbones.fingerprint import kind_of, weights_fingerprint
-from anchorfold.backbones.nano.query import WordIndex, encode_query
+from anchorfold.backbones.nano.query import UNKNOWN_WEIGHT, WordIndex, query_words
 
 WEIGHTS = Path(__file__).parent / "weights"
 FAMILY = "nano"
@@ -29,8 +28,19 @@ class QuerySide:
         """That of the whole model."""
         return weights_fingerprint(kind_of(FAMILY, causal=False), self.weights)
 
-    @torch.no_grad()
-    def encode_queries(self, texts: Sequence[str]) -> list[Tensor]:
+    def encode_queries(self, texts: Sequence[str]) -> list[np.ndarray]:
         """`(words, 128)` a text."""
-        own, spelling, rarity = (self.weights[n].float() for n in ("words.weight", "spelling.weight", "word_weights"))
-        return [encode_query(text, self.words, own, spelling, rarity) for text in texts]
+        dim = self.weights["words.weight"].shape[1]
+        vectors = [[self._word_vector(word) for word in query_words(text)] for text in texts]
+        return [np.array(some, np.float32).reshape(-1, dim) for some in vectors]
+
+    def _word_vector(self, word: str) -> np.ndarray:
+        """Its spelling and, if it is known, its own vector, scaled by its rarity."""
+        row, features = self.words.rows.get(word, -1), self.words.spelling(word)
+        vector = self.weights["spelling.weight"][features].astype(np.float32).mean(0)
+        rarity = UNKNOWN_WEIGHT
+        if row >= 0:
+            vector += self.weights["words.weight"][row]
+            rarity = self.weights["word_weights"][row]
+        unit: np.ndarray = vector / max(float(np.linalg.norm(vector)), 1e-12)
+        return unit * np.float32(rarity)

@@ -13,12 +13,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from anchorfold.errors import NotAnIndexError
 from anchorfold.index.store.durable import replace_synced, sync_folder, to_disk, write_synced
 from anchorfold.index.store.faults import damaged, is_there, moved
 from anchorfold.index.store.settings import IndexSettings
+
+K, V = TypeVar("K"), TypeVar("V")
 
 HEAD, LOGS = "head", "logs"
 SPARE = 1 << 16  # bytes of log that are not worth writing it anew
@@ -49,16 +51,18 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Patch:
-    """What a commit changes: None takes a document or a segment away."""
+    """What a commit changes: None takes a document, a segment or an extra file away."""
 
     documents: Mapping[int, Document | None] = field(default_factory=dict)
     segments: Mapping[int, FileEntry | None] = field(default_factory=dict)
+    extras: Mapping[str, FileEntry | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class State:
     """One version of an index. Numbers of documents and segments are never used again.
 
+    `extras` are files that were made from segments and could be made again, by name, such as lists for searching;
     `log` and `bytes` say where in which log it ends, `base` how long that log was when it was written anew.
     """
 
@@ -66,6 +70,7 @@ class State:
     settings: IndexSettings
     documents: Mapping[int, Document] = field(default_factory=dict)
     segments: Mapping[int, FileEntry] = field(default_factory=dict)
+    extras: Mapping[str, FileEntry] = field(default_factory=dict)
     next_document: int = 1
     next_segment: int = 1
     log: int = 1
@@ -79,16 +84,19 @@ class State:
             version=self.version + 1,
             documents=_changed(self.documents, patch.documents),
             segments=_changed(self.segments, patch.segments),
+            extras=_changed(self.extras, patch.extras),
             next_document=max([self.next_document, *(n + 1 for n in patch.documents)]),
             next_segment=max([self.next_segment, *(n + 1 for n in patch.segments)]),
         )
 
 
-def _changed(before: Mapping[int, Any], patch: Mapping[int, Any]) -> dict[int, Any]:
-    after = {**before, **patch}
-    for number, value in patch.items():
+def _changed(before: Mapping[K, V], patch: Mapping[K, V | None]) -> dict[K, V]:
+    after = dict(before)
+    for key, value in patch.items():
         if value is None:
-            del after[number]
+            after.pop(key, None)
+        else:
+            after[key] = value
     return after
 
 
@@ -113,7 +121,7 @@ class Catalogue:
     def commit(self, state: State, patch: Patch) -> State:
         """Make a patch the newest version."""
         after = state.patched(patch)
-        line = sealed({"version": after.version, **_plain(patch.documents, patch.segments)})
+        line = sealed({"version": after.version, **_plain(patch)})
         with open(self.log_path(state.log), "r+b") as file:
             file.truncate(state.bytes)  # what a writer that died left beyond the end
             file.seek(state.bytes)
@@ -132,7 +140,7 @@ class Catalogue:
         line = sealed(
             {
                 "version": state.version, "settings": asdict(state.settings),
-                "next": [state.next_document, state.next_segment], **_plain(state.documents, state.segments),
+                "next": [state.next_document, state.next_segment], **_plain(state),
             }
         )  # fmt: skip
         after = replace(state, log=state.log + 1, bytes=len(line), base=len(line))
@@ -222,30 +230,34 @@ def records(data: bytes) -> Iterator[dict[str, Any]]:
 
 def first_state(record: Mapping[str, Any]) -> State:
     """What the first line of a log says."""
-    documents, segments = _numbered(record)
     return State(
-        record["version"], IndexSettings.from_dict(record["settings"]), documents, segments, *record["next"]
-    )  # fmt: skip
+        record["version"], IndexSettings.from_dict(record["settings"]), *_dictionaries(record), *record["next"]
+    )
 
 
 def next_state(state: State, record: Mapping[str, Any]) -> State:
     """What a later line adds."""
     if record["version"] != state.version + 1:
         raise ValueError("a line is missing")
-    return state.patched(Patch(*_numbered(record)))
+    return state.patched(Patch(*_dictionaries(record)))
 
 
-def _plain(documents: Mapping[int, Document | None], segments: Mapping[int, FileEntry | None]) -> dict[str, Any]:
+def _plain(content: Patch | State) -> dict[str, Any]:
+    dictionaries: dict[str, Mapping[Any, Any]] = {
+        "documents": content.documents, "segments": content.segments, "extras": content.extras,
+    }  # fmt: skip
     return {
-        "documents": {n: None if d is None else asdict(d) for n, d in documents.items()},
-        "segments": {n: None if s is None else asdict(s) for n, s in segments.items()},
+        name: {key: None if value is None else asdict(value) for key, value in values.items()}
+        for name, values in dictionaries.items()
+        if values or name != "extras"
     }
 
 
-def _numbered(record: Mapping[str, Any]) -> tuple[dict[int, Any], dict[int, Any]]:
+def _dictionaries(record: Mapping[str, Any]) -> tuple[dict[int, Any], dict[int, Any], dict[str, Any]]:
     return (
         {int(n): None if d is None else Document(**d) for n, d in record["documents"].items()},
         {int(n): None if s is None else FileEntry(**s) for n, s in record["segments"].items()},
+        {name: None if e is None else FileEntry(**e) for name, e in record.get("extras", {}).items()},
     )
 
 

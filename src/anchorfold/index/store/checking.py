@@ -41,7 +41,7 @@ def check(folder: Path) -> list[Damage]:
         table = PageTable.open(folder)
     except DamagedError as error:
         return [Damage("head or log", _reason(error, folder))]
-    return list(_damages(table.state, folder).values())
+    return [*_damages(table.state, folder).values(), *_extra_damages(table.state, folder).values()]
 
 
 def _damages(state: State, folder: Path) -> dict[int, Damage]:
@@ -64,6 +64,20 @@ def _damages(state: State, folder: Path) -> dict[int, Damage]:
     return damages if not damages else {n: replace(d, documents=d.documents or missing) for n, d in damages.items()}
 
 
+def _extra_damages(state: State, folder: Path) -> dict[str, Damage]:
+    """What is wrong with files that were made from segments, by their name: no document is lost with them."""
+    damages: dict[str, Damage] = {}
+    files = OpenSegments(folder)
+    for name in state.extras:
+        try:
+            extra = files.extra(name, state)
+            for column in extra.names():
+                extra.column(column)
+        except DamagedError as error:
+            damages[name] = Damage(f"segments/{name}", _reason(error, folder))
+    return damages
+
+
 def _problems(segment: Segment, state: State, pages: set[tuple[int, int]]) -> Iterator[str]:
     for name in segment.names():
         segment.column(name)  # raises if it does not match its checksum
@@ -72,7 +86,7 @@ def _problems(segment: Segment, state: State, pages: set[tuple[int, int]]) -> It
     if len(segment.codes) != segment.starts[-1]:
         yield f"it has {len(segment.codes)} vectors, its pages have {segment.starts[-1]}"
     for name in BLOBS:
-        if segment.blob_starts(name)[-1] != len(segment.column(name)):
+        if segment.blob_starts(name)[-1] != len(segment.blobs(name)):
             yield f"the lengths of its blobs do not add up: {name}"
     for key in zip(segment.document.tolist(), segment.page.tolist(), strict=True):
         if key[0] in state.documents:
@@ -115,11 +129,11 @@ def repair(folder: Path) -> list[Damage]:
         except DamagedError as error:
             damages.append(Damage("head or log", _reason(error, folder)))
             state = catalogue.write_anew(salvaged(catalogue))
-        broken = _damages(state, folder)
-        if broken:
-            catalogue.commit(state, Patch({}, dict.fromkeys(broken)))
+        broken, extras = _damages(state, folder), _extra_damages(state, folder)
+        if broken or extras:
+            catalogue.commit(state, Patch({}, dict.fromkeys(broken), dict.fromkeys(extras)))
     PageTable.open(folder).remove_left_overs()
-    return [*damages, *broken.values()]
+    return [*damages, *broken.values(), *extras.values()]
 
 
 def salvaged(catalogue: Catalogue) -> State:

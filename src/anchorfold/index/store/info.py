@@ -65,8 +65,8 @@ def index_info(snapshot: Snapshot) -> IndexInfo:
         unreadable += int((kept == 0).sum())
         vectors += int(kept.sum(dtype=np.int64))
         full += int(segment.full[rows].sum(dtype=np.int64))
-        provenance += int(segment.column("provenance.length")[rows].sum(dtype=np.int64))
-        thumbnails += int(segment.column("thumbnail.length")[rows].sum(dtype=np.int64))
+        provenance += int(segment.blob_numbers("provenance", "length")[rows].sum(dtype=np.int64))
+        thumbnails += int(segment.blob_numbers("thumbnail", "length")[rows].sum(dtype=np.int64))
     return IndexInfo(
         documents=int(seen.sum()), pages=pages, vectors=vectors, full_vectors=full, bytes=folder_bytes(snapshot.folder),
         vector_bytes=vectors * s.coding.vector_bytes, provenance_bytes=provenance, thumbnail_bytes=thumbnails,

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from anchorfold.errors import LockedError
 from anchorfold.index.store.faults import moved, storage_errors
 
@@ -33,6 +31,8 @@ def writer_lock(
         waiting: called once with a sentence on whom it waits for.
         stop: asked while it waits; True ends the waiting as if the time were over.
     """
+    from filelock import FileLock, Timeout  # readers, who take no lock, need not wait for it
+
     if not folder.is_dir():  # the lock would make the folder anew, beside one that was moved
         raise moved(folder)
     lock = FileLock(folder / LOCK_FILE)

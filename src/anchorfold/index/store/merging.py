@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -57,35 +58,36 @@ def merge(path: Path, members: list[Segment], needed: np.ndarray) -> FileEntry |
 
 
 def _columns(members: list[Segment], owner: np.ndarray, rows: np.ndarray) -> Iterator[Column]:
-    def gathered(name: str) -> np.ndarray:
-        first = members[0].column(name)
-        values = np.empty(len(rows), first.dtype)
+    def gathered(read: Callable[[Segment], np.ndarray]) -> np.ndarray:
+        """A number of each row."""
+        values = np.empty(len(rows), np.uint32)
         for number, segment in enumerate(members):
             mine = owner == number
-            values[mine] = segment.column(name)[rows[mine]]
+            values[mine] = read(segment)[rows[mine]]
         return values
 
-    def spread(name: str, starts: list[np.ndarray]) -> Iterator[np.ndarray]:
-        """The parts of a column that belong to each row, some rows at a time."""
-        arrays = [segment.column(name) for segment in members]
+    def spread(arrays: list[np.ndarray], starts: list[np.ndarray]) -> Iterator[np.ndarray]:
+        """The parts of arrays that belong to each row, some rows at a time."""
         for first, last in pairwise([*range(0, len(rows), CHUNK), len(rows)]):
             places = zip(owner[first:last], rows[first:last], strict=True)
             yield np.concatenate([arrays[o][starts[o][r] : starts[o][r + 1]] for o, r in places])
 
-    numbers = {name: gathered(name) for name in NUMBERS}
+    numbers = {name: gathered(partial(Segment.column, name=name)) for name in NUMBERS}
     for name, values in numbers.items():
         yield array_column(name, values)
     vectors = int(numbers["kept"].sum(dtype=np.int64))
     starts = [segment.starts for segment in members]
-    codes, scales = members[0].codes, members[0].scales
-    yield Column("codes", codes.dtype.str, (vectors, codes.shape[1]), spread("codes", starts))
-    if any(len(segment.scales) for segment in members):
-        yield Column("scales", scales.dtype.str, (vectors,), spread("scales", starts))
+    codes, scales = ([segment.codes for segment in members], [segment.scales for segment in members])
+    yield Column("codes", codes[0].dtype.str, (vectors, codes[0].shape[1]), spread(codes, starts))
+    if any(map(len, scales)):
+        yield Column("scales", scales[0].dtype.str, (vectors,), spread(scales, starts))
     else:
-        yield array_column("scales", scales[:0])
+        yield array_column("scales", scales[0][:0])
     for name in BLOBS:
-        lengths = gathered(f"{name}.length")
+        lengths = gathered(partial(Segment.blob_numbers, name=name, number="length"))
         yield array_column(f"{name}.length", lengths)
-        yield array_column(f"{name}.checksum", gathered(f"{name}.checksum"))
+        yield array_column(f"{name}.checksum", gathered(partial(Segment.blob_numbers, name=name, number="checksum")))
         bounds = [segment.blob_starts(name) for segment in members]
-        yield Column(name, "|u1", (int(lengths.sum(dtype=np.int64)),), spread(name, bounds))
+        # Each blob takes its checksum along: one that is damaged stays known as such.
+        total = int(lengths.sum(dtype=np.int64))
+        yield Column(name, "|u1", (total,), spread([segment.blobs(name) for segment in members], bounds))

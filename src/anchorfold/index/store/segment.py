@@ -29,7 +29,7 @@ TAIL = struct.Struct("<II8s")  # length and checksum of the footer
 MAGIC = b"AFOLDSG2"
 NUMBERS = ("document", "page", "full", "kept")  # a page: whose it is, which, vectors before and after
 BLOBS = ("provenance", "thumbnail", "problem")
-SMALL = 1 << 22  # bytes of a file that is read rather than mapped: that takes no descriptor
+SMALL = 1 << 20  # bytes of a file that is read rather than mapped: that takes no descriptor
 Fault = Callable[[str, Sequence[int]], DamagedError]  # from what is wrong, and numbers of the documents affected
 
 
@@ -174,17 +174,27 @@ class Segment(ColumnFile):
         rows = self.rows_of(row)
         return coding.decode(self.codes[rows], self.scales[rows])
 
+    def blob_numbers(self, name: str, number: str) -> np.ndarray:
+        """`(n,)` the `length` or `checksum` of the blobs of a kind; 0 in a segment that was written without it."""
+        column = f"{name}.{number}"
+        return self.column(column) if column in self._described else np.zeros(len(self), np.uint32)
+
     def blob_starts(self, name: str) -> np.ndarray:
         """`(n + 1,)` where the blobs of a kind begin."""
         if name not in self._blob_starts:
-            self._blob_starts[name] = np.concatenate(([0], self.column(f"{name}.length").cumsum(dtype=np.int64)))
+            lengths = self.blob_numbers(name, "length")
+            self._blob_starts[name] = np.concatenate(([0], lengths.cumsum(dtype=np.int64)))
         return self._blob_starts[name]
+
+    def blobs(self, name: str) -> np.ndarray:
+        """All blobs of a kind, one after another; verified one by one."""
+        return self.column(name, verify=False) if name in self._described else np.zeros(0, np.uint8)
 
     def blob(self, name: str, row: int) -> bytes:
         """A blob of a page."""
         starts = self.blob_starts(name)
-        data = self.column(name, verify=False)[starts[row] : starts[row + 1]].tobytes()
-        if zlib.crc32(data) != int(self.column(f"{name}.checksum")[row]):
+        data = self.blobs(name)[starts[row] : starts[row + 1]].tobytes()
+        if zlib.crc32(data) != int(self.blob_numbers(name, "checksum")[row]):
             owner = int(self.document[row])
             raise self.fault(f"the {name} of page {self.page[row]} does not match its checksum", [owner])
         return data

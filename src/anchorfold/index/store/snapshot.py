@@ -13,7 +13,7 @@ from anchorfold.errors import DamagedError
 from anchorfold.index.store.catalogue import Document, FileEntry, State
 from anchorfold.index.store.faults import damaged, storage_errors
 from anchorfold.index.store.pages import DocumentState, StoredPage
-from anchorfold.index.store.segment import Segment
+from anchorfold.index.store.segment import ColumnFile, Segment
 from anchorfold.index.store.settings import IndexSettings
 
 SEGMENTS = "segments"
@@ -32,6 +32,7 @@ class OpenSegments:
         self.folder = folder
         self._lock = threading.Lock()
         self._open: dict[int, Segment] = {}
+        self._extras: dict[str, ColumnFile] = {}
 
     def get(self, number: int, entry: FileEntry, state: State) -> Segment:
         """A segment, opened if need be; DamagedError if it is missing or not what was written."""
@@ -43,10 +44,21 @@ class OpenSegments:
                     )
             return self._open[number]
 
+    def extra(self, name: str, state: State) -> ColumnFile:
+        """An extra file of a version."""
+        with self._lock:
+            if name not in self._extras:
+                with storage_errors(self.folder):
+                    self._extras[name] = ColumnFile(
+                        self.folder / SEGMENTS / name, state.extras[name], partial(_damage, self.folder, {})
+                    )
+            return self._extras[name]
+
     def forget_others(self, state: State) -> None:
-        """Let go of segments that a version does not name; those that use them keep them as long as they do."""
+        """Let go of files that a version does not name; those that use them keep them as long as they do."""
         with self._lock:
             self._open = {number: segment for number, segment in self._open.items() if number in state.segments}
+            self._extras = {name: file for name, file in self._extras.items() if name in state.extras}
 
 
 def _damage(folder: Path, documents: Mapping[int, Document], what: str, affected: Sequence[int]) -> DamagedError:
@@ -80,6 +92,10 @@ class Snapshot:
         """All segments by number."""
         state = self._state
         return {number: self._segments.get(number, entry, state) for number, entry in state.segments.items()}
+
+    def extra(self, name: str) -> ColumnFile:
+        """A file that was made from segments, by its name in the log."""
+        return self._segments.extra(name, self._state)
 
     def documents(self) -> dict[str, DocumentState]:
         """Every document by its source."""

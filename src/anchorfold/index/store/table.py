@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +20,7 @@ from anchorfold.index.store.catalogue import HEAD, RETRIES, Catalogue, Document,
 from anchorfold.index.store.faults import is_there, moved, storage_errors
 from anchorfold.index.store.merging import merge, numbers_in_use, tiers_to_merge, with_garbage
 from anchorfold.index.store.pages import DocumentState, PageRow, columns_of
-from anchorfold.index.store.segment import write_columns
+from anchorfold.index.store.segment import Column, write_columns
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.index.store.snapshot import SEGMENTS, OpenSegments, Snapshot, segment_path
 
@@ -34,6 +35,7 @@ class PageTable(Snapshot):
     def __init__(self, folder: Path, state: State) -> None:
         super().__init__(folder, state, OpenSegments(folder))
         self._catalogue = Catalogue(folder)
+        self._moving = threading.Lock()  # a reader of the same object must not take a writer's version back
 
     @classmethod
     def create(cls, folder: Path, settings: IndexSettings) -> PageTable:
@@ -61,17 +63,17 @@ class PageTable(Snapshot):
         """Move to the newest version."""
         if not is_there(self.folder):
             raise moved(self.folder)
-        with storage_errors(self.folder):
+        with storage_errors(self.folder), self._moving:
             state = self._catalogue.read(self._state)
-        if state is not self._state:
-            self._state = state
-            self._segments.forget_others(state)
-        return state.version
+            if state is not self._state:
+                self._state = state
+                self._segments.forget_others(state)
+            return state.version
 
     # Writing: the caller holds the lock.
 
     def _commit(self, patch: Patch) -> None:
-        with storage_errors(self.folder):
+        with storage_errors(self.folder), self._moving:
             try:
                 self._state = self._catalogue.commit(self._state, patch)
             except BaseException:
@@ -84,7 +86,8 @@ class PageTable(Snapshot):
         if not rows:
             return
         state = self._state
-        numbers = {(version.source, version.digest): number for number, version in state.documents.items()}
+        wanted = {row.source for row in rows}
+        numbers = {(v.source, v.digest): n for n, v in state.documents.items() if v.source in wanted}
         new: dict[int, Document] = {}
         for row in rows:
             key = (row.source, row.digest)
@@ -143,6 +146,7 @@ class PageTable(Snapshot):
     def remove_left_overs(self) -> None:
         """Remove files that no version names: of writers that died, and of a table that was converted."""
         named = {segment_path(self.folder, number) for number in self._state.segments}
+        named |= {self.folder / SEGMENTS / name for name in self._state.extras}
         with storage_errors(self.folder):
             self._catalogue.remove_others(self._state)
             for path in (self.folder / SEGMENTS).iterdir():
@@ -163,11 +167,22 @@ class PageTable(Snapshot):
         segments = [self._segments.get(n, state.segments[n], state) for n in members]
         with storage_errors(self.folder):
             entry = merge(segment_path(self.folder, number), segments, numbers_in_use(state))
-        self._commit(Patch({}, {**dict.fromkeys(members), number: entry} if entry else dict.fromkeys(members)))
+        gone = [name for name in state.extras if name.partition("-")[0] in {f"{n:08}" for n in members}]
+        segments_after = {**dict.fromkeys(members), **({number: entry} if entry else {})}
+        self._commit(Patch({}, segments_after, dict.fromkeys(gone)))
         self._segments.forget_others(self._state)
         with storage_errors(self.folder):
-            for n in members:
-                segment_path(self.folder, n).unlink(missing_ok=True)
+            for path in (*(segment_path(self.folder, n) for n in members), *(self.folder / SEGMENTS / n for n in gone)):
+                path.unlink(missing_ok=True)
+
+    def put_extra(self, name: str, rows: int, columns: Iterable[Column], instead_of: Iterable[str] = ()) -> None:
+        """Write a file that was made from segments, in the place of others, in one commit.
+
+        A name that begins with a segment's number and a dash goes with that segment.
+        """
+        with storage_errors(self.folder):
+            entry = write_columns(self.folder / SEGMENTS / name, rows, columns)
+        self._commit(Patch({}, {}, {**dict.fromkeys(instead_of), name: entry}))
 
     # Reading.
 

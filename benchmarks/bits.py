@@ -1,0 +1,121 @@
+"""What few bits a number cost and save: NDCG@5, score and bytes a page for folded pages at every width.
+
+    python -m benchmarks.bits /data/dev_azure /data/dev_debian       # nano; an encoding pass each, then seconds
+    python -m benchmarks.bits --invented                             # structured vectors of dimension 128, 320, 3,072
+
+Vectors are collected once into --folder and taken up again. Bytes are those of codes and scales; `kept` is what is left
+of the NDCG@5 of the same fold as float16, with a paired 95 % interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from anchorfold.evaluation.collect import Collected, collect
+from anchorfold.evaluation.corpus import local_corpus
+from anchorfold.evaluation.measure import interval, measure
+from anchorfold.evaluation.methods import choose_methods
+from anchorfold.index.coding import Coding
+
+WIDTHS = (16, 8, 4, 2, 1)
+METHODS, RATIOS = "anchorfold,focus-clustering", (0.2, 0.1, 0.05)
+
+
+@dataclass(frozen=True)
+class Coded(Collected):
+    """Collected vectors as an index of some width gives them back: `label/bits` is a method at a width."""
+
+    def vectors(self, label: str) -> tuple[np.ndarray, np.ndarray]:
+        name, _, bits = label.partition("/")
+        stored, lengths = super().vectors(name)
+        if not bits:
+            return stored, lengths
+        coding = Coding(self.dim, int(bits))
+        return coding.decode(*coding.encode(np.asarray(stored, np.float32))), lengths
+
+
+def corpus_table(path: Path, folder: Path) -> None:
+    """A row for each method, ratio and width on one corpus."""
+    import anchorfold
+
+    corpus, model = local_corpus(path), anchorfold.load("nano")
+    methods = choose_methods(METHODS, RATIOS)
+    collected = collect(
+        corpus, model, methods, folder / corpus.name, lambda n: print(f"\r{n} pages", end="", flush=True)
+    )
+    coded = Coded(collected.folder, collected.pages, collected.dim)
+    queries = model.encode_queries([query.text for query in corpus.queries])
+    labels = [f"{m.label}/{bits}" for m in methods if m.label != "none@1" for bits in WIDTHS]
+    measured = measure(coded, corpus.queries, queries, labels)
+    full = measured["none@1"]
+    size, mean = full.bytes / len(collected.pages), np.mean(list(full.ndcg.values()))
+    print(f"\r{corpus.name}: {len(collected.pages)} pages, {len(queries)} queries")
+    print(f"full index as float16: NDCG@5 {mean:.1f}, {size:,.0f} bytes a page")
+    print("| method | bits | NDCG@5 | kept of the same fold, % | score, % of the full | bytes a page | times smaller |")
+    print("|---|---|---|---|---|---|---|")
+    for label in labels:
+        name, _, bits = label.partition("/")
+        row, reference = measured[label], measured[f"{name}/16"]
+        shared = sorted(row.ndcg)
+        mean = np.mean([reference.ndcg[q] for q in shared])
+        low, high = interval([row.ndcg[q] - reference.ndcg[q] for q in shared])
+        kept = 100 * np.mean([row.ndcg[q] for q in shared]) / mean
+        size = row.vectors * Coding(collected.dim, int(bits)).vector_bytes / len(collected.pages)
+        left = f"{kept:.1f} ({100 + 100 * low / mean:.1f} to {100 + 100 * high / mean:.1f})"
+        print(f"| {name} | {bits} | {np.mean(list(row.ndcg.values())):.1f} | {left} | "
+              f"{np.mean(list(row.retention.values())):.1f} | {size:,.0f} | "
+              f"{full.bytes / len(collected.pages) / size:.0f} |")  # fmt: skip
+
+
+def invented_table(dims: tuple[int, ...], pages: int = 2000, vectors: int = 50, queries: int = 200) -> None:
+    """Agreement of rankings with float32 on structured vectors: an unequal spectrum, words that pages share, noise."""
+    print("| dimension | bits | same first page, % | first ten in common, % | bytes a vector |")
+    print("|---|---|---|---|---|")
+    for dim in dims:
+        rng = np.random.default_rng(dim)
+        spectrum = (1 / np.sqrt(np.arange(1, dim + 1))).astype(np.float32)
+        words = unit(rng.normal(size=(4000, dim)).astype(np.float32) * spectrum + 0.3 * spectrum)
+        chosen = rng.choice(len(words), (pages, vectors))
+        noise = rng.normal(size=(pages * vectors, dim)).astype(np.float32) * (0.5 / dim**0.5)
+        stored = unit(words[chosen.reshape(-1)] + noise)
+        asked = [words[rng.choice(chosen[rng.integers(pages)], 6)] for _ in range(queries)]
+        exact = best_pages(stored, asked, pages, vectors)
+        for bits in (8, 4, 2, 1):
+            coding = Coding(dim, bits)
+            ranked = best_pages(coding.decode(*coding.encode(stored)), asked, pages, vectors)
+            first = np.mean([a[0] == b[0] for a, b in zip(exact, ranked, strict=True)])
+            ten = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(exact, ranked, strict=True)])
+            print(f"| {dim:,} | {bits} | {100 * first:.1f} | {100 * ten:.1f} | {coding.vector_bytes} |")
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def best_pages(stored: np.ndarray, queries: list[np.ndarray], pages: int, vectors: int) -> list[list[int]]:
+    flat = torch.from_numpy(np.ascontiguousarray(stored, np.float32))
+    return [
+        (torch.from_numpy(q) @ flat.T).view(len(q), pages, vectors).amax(2).sum(0).topk(10).indices.tolist()
+        for q in queries
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpora", nargs="*", type=Path)
+    parser.add_argument("--folder", type=Path, default=Path("bits-work"))
+    parser.add_argument("--invented", action="store_true")
+    arguments = parser.parse_args()
+    for corpus in arguments.corpora:
+        corpus_table(corpus, arguments.folder)
+    if arguments.invented:
+        invented_table((128, 320, 3072))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""How long `anchorfold search` and `anchorfold info` take in a fresh process, against another version of the package.
+
+    python -m benchmarks.start                                       # this version
+    python -m benchmarks.start --against OTHER/src OTHER.index       # interleaved with another, on an index of its own
+
+The index holds 10,000 invented pages of 40 to 115 vectors; the model is nano. Medians; compare them within one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from anchorfold.backbones.nano.query_side import QuerySide
+from benchmarks.invented_index import append_pages, new_table, random_pages
+
+COMMANDS = {"search": ("net revenue by region",), "info": ()}
+
+
+def run(source: Path, command: str, index: Path) -> float:
+    """Seconds of one command in a process of its own."""
+    arguments = [sys.executable, "-m", "anchorfold", command, str(index), *COMMANDS[command]]
+    began = time.perf_counter()
+    subprocess.run(arguments, env={**os.environ, "PYTHONPATH": str(source)}, capture_output=True, check=True)
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pages", type=int, default=10_000)
+    parser.add_argument("--bits", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--against", nargs=2, type=Path, metavar=("SOURCE", "INDEX"))
+    arguments = parser.parse_args()
+    here = Path(__file__).parent.parent / "src"
+    with tempfile.TemporaryDirectory() as name:
+        table = new_table(Path(name) / "my.index", 128, arguments.bits, "nano", QuerySide().fingerprint)
+        append_pages(table, *random_pages(arguments.pages, 128, 40, 115))
+        sides = {"this version": (here, table.folder)}
+        if arguments.against:
+            sides["the other"] = tuple(arguments.against)
+        for command in COMMANDS:
+            seconds: dict[str, list[float]] = {side: [] for side in sides}
+            for i in range(arguments.rounds + 1):
+                for side, (source, index) in sides.items():
+                    taken = run(source, command, index)
+                    if i:  # the first round warms up
+                        seconds[side].append(taken)
+            medians = {side: statistics.median(values) for side, values in seconds.items()}
+            ratio = medians["this version"] / medians.get("the other", medians["this version"])
+            print(
+                f"{command}: " + ", ".join(f"{side} {s:.2f} s" for side, s in medians.items()) + f"; ratio {ratio:.3f}"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""How often the candidate stage finds what a scan of everything finds, on an index and queries of one's own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anchorfold.index.scan import Scanner
+
+COUNTS = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """With so many `candidates`: the mean share of the best pages that agree, of first pages that do, and seconds."""
+
+    candidates: int
+    overlap: float
+    first: float
+    seconds: float
+    seconds_of_all: float
+
+
+def agreement(
+    scanner: Scanner, queries: Sequence[Any], top: int = 10, counts: Sequence[int] = COUNTS
+) -> list[Agreement]:
+    """The agreement for some numbers of candidates; queries without a word do not count.
+
+    Args:
+        scanner: of the index.
+        queries: `(tokens, d)` each.
+        top: pages of an answer.
+        counts: numbers of candidates to try.
+    """
+    queries = [query for query in queries if len(query)]
+    began = time.perf_counter()
+    answers = [_pages(scanner.top([query], top, exact=True)[0]) for query in queries]
+    seconds_of_all = (time.perf_counter() - began) / max(1, len(queries))
+    measured = []
+    for count in counts:
+        began = time.perf_counter()
+        chosen = [_pages(scanner.top([query], top, candidates=count)[0]) for query in queries]
+        seconds = (time.perf_counter() - began) / max(1, len(queries))
+        pairs = [(a, b) for a, b in zip(answers, chosen, strict=True) if a]
+        overlap = sum(len(set(a) & set(b)) / len(a) for a, b in pairs) / max(1, len(pairs))
+        first = sum(a[0] == b[0] for a, b in pairs) / max(1, len(pairs))
+        measured.append(Agreement(count, overlap, first, seconds, seconds_of_all))
+    return measured
+
+
+def _pages(ranking: Sequence[tuple[int, float]]) -> list[int]:
+    return [number for number, _ in ranking]
