@@ -147,9 +147,8 @@ def main() -> None:
                 finished += 1
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(
-        f"{soak.kills.total()} kills {dict(soak.kills)}, {runs} runs, {finished} whole ones: nothing lost, nothing twice"
-    )
+    total = f"{soak.kills.total()} kills {dict(soak.kills)}, {runs} runs, {finished} whole ones"
+    print(f"{total}: nothing lost, nothing twice")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from anchorfold.errors import BrokenModelError
 from tests.number_reader import NumberReader, read_number
 
 NAME = "number-cluster"
-DEADLY, BROKEN, UNREADABLE, UNEXPECTED = 666, 777, 888, 555
+DEADLY, BROKEN, UNREADABLE, UNEXPECTED = 666, 777, 888, 999
 
 
 class ClusterReader(NumberReader):

@@ -102,16 +102,30 @@ def test_a_part_that_loses_workers_is_tried_alone_and_given_up_the_third_time():
     assert [part.document.name for part in task.parts] == ["a"]
     other = work.next_task(1, False)
     assert not task.alone
-    assert work.lose(task, "bad") == work.lose(other, "bad") == []
+    assert work.lose(task, "bad", died=True) == work.lose(other, "bad", died=True) == []
     assert work.next_task(1, idle=False) is None  # suspects want a worker of their own
     again = work.next_task(1, idle=True)
     assert again.alone
-    assert work.lose(again, "bad") == []
+    assert work.lose(again, "bad", died=True) == []
     innocent = work.next_task(1, idle=True)
     assert work.take(innocent, done(result([0], 1)), 1)[-1].problem is None
     last = work.next_task(1, idle=True)
-    assert work.lose(last, "bad") == [DocumentFinished(document("a"), None, "bad")]
+    assert work.lose(last, "bad", died=True) == [DocumentFinished(document("a"), None, "bad")]
     assert not work.left
+
+
+def test_parts_beside_one_that_fails_are_not_blamed():
+    work = Work([Request(document(str(n))) for n in range(4)], pages=8)
+    task = work.next_task(1, True)
+    assert len(task.parts) == 2
+    work.lose(task, "odd", died=False)
+    assert [attempt.losses for attempt in task.attempts] == [0, 0]
+    for count in range(3):
+        attempt = work.next_task(1, idle=True)
+        assert attempt.parts[0].document.name == "01"[count % 2]
+        events = work.lose(attempt, "odd", died=False) if count != 1 else work.take(attempt, done(result([0], 1)), 1)
+    assert events == []
+    assert work.lose(work.next_task(1, idle=True), "odd", died=False)[-1].problem == "odd"
 
 
 def test_ranges_of_a_document_that_is_given_up_are_not_begun_and_those_under_way_are_waited_for():

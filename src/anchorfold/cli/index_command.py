@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
-from anchorfold.cli.options import Bidirectional, Device, TrustRemoteCode
+from anchorfold.cli.options import CLUSTER, Bidirectional, Device, TrustRemoteCode
 from anchorfold.cli.printing import as_json_info, on_disk, plain, size, table, times_smaller
 
 if TYPE_CHECKING:
     from anchorfold.index import AddReport, Index
     from anchorfold.index import Progress as State
 
-CLUSTER = "Cluster"
 GONE_SHOWN = 3  # workers that the progress line names
 PLAIN_EVERY = 10.0  # seconds between lines without a terminal
 

@@ -93,7 +93,7 @@ class ClusterSource:
                 return
             for task, outcome in self.crew.wait(WAIT_SECONDS):
                 if isinstance(outcome, Lost):
-                    events = work.lose(task, outcome.why)
+                    events = work.lose(task, outcome.why, outcome.died)
                 else:
                     events = work.take(task, outcome, self.crew.count)
                 if deadline is None and not stop():

@@ -49,9 +49,10 @@ class CrewSize:
 
 @dataclass
 class Lost:
-    """A task did not come back; `why` ends a sentence that begins with a document."""
+    """A task did not come back: its worker `died`, or could not do it. `why` is for a document that does it often."""
 
     why: str
+    died: bool
 
 
 @dataclass
@@ -179,10 +180,10 @@ class Crew:
         except errors.RayTaskError as error:
             _log.warning("%s: %r", member.progress.name, error.cause)
             _log.debug("%s", error)
-            return Lost(f"cannot be read by the workers ({error.cause!r})")
+            return Lost(f"cannot be read by the workers ({error.cause!r})", died=False)
         except errors.RayError as error:
             self._lost(member, error)
-            return Lost("ended three workers that read it")
+            return Lost("ended three workers that read it", died=True)
         if result.broken is not None:
             raise BrokenModelError(result.broken)
         member.progress.pages += sum(len(part.packed.numbers) for part in result.results if part.packed is not None)

@@ -15,21 +15,22 @@ from anchorfold.documents.content import CHANGED, FileIdentity
 from anchorfold.documents.rendering import DocumentFinished, PageFailed, PagesCounted, Request
 from anchorfold.index.source import PageEncoded, PageEvent, PageLeftOut
 
-DEATHS = 3  # of workers, by one part of a document
+LOSSES = 3  # of one part of a document: then it is given up
 FEWEST_PAGES = 4  # of a range
 
 
 @dataclass
 class Attempt:
-    """A part of a document, and how many workers were lost with it."""
+    """A part of a document, and how often it was lost; `suspect` if that may be its own doing."""
 
     part: Part
-    deaths: int = 0
+    losses: int = 0
+    suspect: bool = False
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker is sent at once. One that lost a worker has one attempt, and must be alone with the next."""
+    """What a worker is sent at once; a suspect goes alone."""
 
     attempts: Sequence[Attempt]
 
@@ -41,7 +42,7 @@ class Task:
     @property
     def alone(self) -> bool:
         """Whether the worker must have nothing else to do: if it dies, this was the cause."""
-        return self.attempts[0].deaths > 0
+        return self.attempts[0].suspect
 
 
 @dataclass
@@ -98,17 +99,19 @@ class Work:
             events += self._part_done(attempt.part, part_result, seconds, workers)
         return events
 
-    def lose(self, task: Task, why: str) -> list[PageEvent]:
+    def lose(self, task: Task, why: str, died: bool) -> list[PageEvent]:
         """A task was lost with its worker, or failed there; three times is once too often.
 
         Args:
             task: what was lost.
-            why: what a document that is given up did, such as "ended 3 workers".
+            why: the problem of a document that is given up.
+            died: whether the worker died. Else one of several parts failed, and the others were only beside it.
         """
         events: list[PageEvent] = []
         for attempt in task.attempts:
-            attempt.deaths += 1
-            if attempt.deaths < DEATHS:
+            attempt.suspect = True
+            attempt.losses += died or len(task.attempts) == 1
+            if attempt.losses < LOSSES:
                 self._suspects.append(attempt)
             else:
                 reading = self._readings[attempt.part.document.source]

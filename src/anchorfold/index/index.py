@@ -305,6 +305,11 @@ class Index:
         """What scores queries against the newest version."""
         return self._search.scanner()
 
+    @property
+    def searched(self) -> float:
+        """The share of all pages that the last search of this thread looked through: 1, unless shards were silent."""
+        return self._search.searched
+
     def live(self) -> LivePages:
         """All live pages of the newest version."""
         return self.scanner().live
