@@ -85,10 +85,9 @@ class Shard:
         self, version: int, queries: Sequence[np.ndarray], top: int, documents: str | Sequence[str] | None
     ) -> ShardAnswer:
         """The best pages of one version; the options are those of `Index.search`."""
-        view = self._view(version)
-        if view is None:
-            return ShardAnswer(self.table.version)
-        live, offsets = view
+        live, offsets = self._view(version)
+        if live.version != version:
+            return ShardAnswer(live.version)
         allowed = None
         if documents is not None:
             allowed = live.of_documents(selector(documents, live.documents.values()))
@@ -103,15 +102,15 @@ class Shard:
         at = int(np.searchsorted(live.bases, number, side="right")) - 1
         return number + int(offsets[at])
 
-    def _view(self, version: int) -> tuple[LivePages, np.ndarray] | None:
-        """The pages of a version, and what to add to their numbers in each segment; None if it is not to be had."""
+    def _view(self, version: int) -> tuple[LivePages, np.ndarray]:
+        """The pages of a version, or of the newest, and what to add to their numbers in each segment."""
         with self._lock:
             if version not in self._views:
                 view = self.table.snapshot(self._load)
                 self._views[view[0].version] = view
                 while len(self._views) > VERSIONS:
                     del self._views[min(self._views)]
-            return self._views.get(version)
+            return self._views.get(version) or self._views[max(self._views)]
 
     def _load(self, snapshot: Snapshot) -> tuple[LivePages, np.ndarray]:
         segments = snapshot.segments()

@@ -130,7 +130,7 @@ class ShardSearch(PageSearch):
         waiting = {shard.search.remote(version, *question): shard for shard in self.shards}
         while waiting:
             left = deadline - time.monotonic()
-            done, _ = self.ray.wait(list(waiting), timeout=max(0.0, left))
+            done, _ = self.ray.wait(list(waiting), timeout=left) if left > 0 else ([], [])
             if not done:
                 if self.allow_partial:
                     break
@@ -144,15 +144,13 @@ class ShardSearch(PageSearch):
             except self.ray.exceptions.RayTaskError as error:
                 raise error.cause if isinstance(error.cause, AnchorFoldError) else error from None
             except self.ray.exceptions.RayError:  # it died, and is being started again
-                time.sleep(min(PAUSE_SECONDS, max(0.0, left)))
-                waiting[shard.search.remote(version, *question)] = shard
-                continue
+                answer = ShardAnswer(-1)
             if answer.version == version:
                 answers.append(answer)
             elif answer.version > version:
                 return None
-            else:  # its file system does not show the newest version yet
-                time.sleep(min(PAUSE_SECONDS, max(0.0, left)))
+            else:  # or its file system does not show the newest version yet
+                time.sleep(PAUSE_SECONDS)
                 waiting[shard.search.remote(version, *question)] = shard
         return answers
 

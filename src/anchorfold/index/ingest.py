@@ -20,6 +20,8 @@ from anchorfold.page import EncodedPage
 
 COMMIT_PAGES = 32
 COMMIT_SECONDS = 15.0
+COMMIT_SHARE = 0.2  # of the time, at most: where pages come quickly, more of them are committed at once,
+MOST_PAGES = 256  # up to so many
 PASSES = 3  # over documents that change while they are read
 
 
@@ -75,7 +77,7 @@ class Ingest:
         self._outcomes: dict[str, str] = {}  # source to added, changed or unchanged: a document counts once
         self._again: list[Document] = []
         self._rows: list[PageRow] = []
-        self._flushed = time.monotonic()
+        self._flushed, self._commit_seconds = time.monotonic(), 0.0
 
     def run(self, listing: Listing, prune: bool = False) -> AddReport:
         """Add or update every document listed; with `prune`, drop those that are gone from the listed folders."""
@@ -150,7 +152,7 @@ class Ingest:
                 self._share.advance(event.document.source, len(reading.stored))
         self.progress.pages, self.progress.current = self.report.pages, event.document.name
         self.progress.workers = self.source.workers
-        if len(self._rows) >= COMMIT_PAGES or time.monotonic() - self._flushed > COMMIT_SECONDS:
+        if self._commit_is_due():
             self._flush()
         self.show(self.progress)
 
@@ -191,10 +193,18 @@ class Ingest:
             encoded=encoded, thumbnail=thumbnail if self.table.settings.thumbnails else b"", problem=problem,
         )  # fmt: skip
 
+    def _commit_is_due(self) -> bool:
+        waited, pages = time.monotonic() - self._flushed, len(self._rows)
+        if pages >= MOST_PAGES or waited > COMMIT_SECONDS:
+            return True
+        return pages >= COMMIT_PAGES and self._commit_seconds <= waited * COMMIT_SHARE
+
     def _flush(self) -> None:
         rows, self._rows = self._rows, []
+        began = time.monotonic()
         self.table.append(rows)
         self._flushed = time.monotonic()
+        self._commit_seconds = self._flushed - began
 
     def _note_missing(self, listing: Listing, prune: bool) -> None:
         present = {d.source for d in listing.documents}
