@@ -8,6 +8,7 @@ from anchorfold.cluster import ShardedIndex
 from anchorfold.cluster.shard import Shard
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index import ingest
+from anchorfold.index.store import table
 from tests.number_reader import NumberReader, write_pdf
 
 QUERIES = [f"page {number}" for number in (11, 24, 203, 250, 999)]
@@ -16,7 +17,8 @@ QUERIES = [f"page {number}" for number in (11, 24, 203, 250, 999)]
 @pytest.fixture
 def index(tmp_path, monkeypatch):
     """Several segments, documents with equal pages, one that was replaced and one that was removed."""
-    monkeypatch.setattr(ingest, "COMMIT_PAGES", 7)
+    monkeypatch.setattr(ingest, "MOST_PAGES", 7)
+    monkeypatch.setattr(table, "tiers_to_merge", lambda segments: [])
     index = Index.create(tmp_path / "my.index", NumberReader(), Pooling1D(ratio=0.25))
     for d in range(1, 6):
         write_pdf(tmp_path / "docs" / f"{d}.pdf", list(range(10 * d, 11 * d)))
