@@ -30,7 +30,7 @@ def test_a_guess_lies_at_70_to_90_percent_and_warns():
 
 def test_a_calibration_file_wins(tmp_path):
     write_settings(tmp_path / "anchorfold.json", LayerSettings((2, 3), (1, 2), 18, steps=4, universal=9))
-    found = settings_for("colpali", 18, tmp_path)
+    found = settings_for("colpali", 18, tmp_path / "none.json", tmp_path / "anchorfold.json")
     assert (found.window, found.sap_window, found.steps, found.universal) == ((2, 3), (1, 2), 4, 9)
 
 
@@ -38,10 +38,10 @@ def test_bad_calibration_files(tmp_path):
     path = tmp_path / "anchorfold.json"
     path.write_text("{}")
     with pytest.raises(ValueError, match="not a calibration file"):
-        settings_for("colpali", 18, tmp_path)
+        settings_for("colpali", 18, path)
     path.write_text(json.dumps({"window": [2, 3], "sap_window": [1, 2], "layers": 12, "steps": 6}))
     with pytest.raises(ValueError, match="made for 12 layers"):
-        settings_for("colpali", 18, tmp_path)
+        settings_for("colpali", 18, path)
     path.write_text(json.dumps({"window": [2, 30], "sap_window": [1, 2], "layers": 12, "steps": 6}))
     with pytest.raises(ValueError, match="does not lie within"):
-        settings_for("colpali", 12, tmp_path)
+        settings_for("colpali", 12, path)

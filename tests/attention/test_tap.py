@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 import anchorfold
 from anchorfold.attention import signals, tap
@@ -9,7 +11,7 @@ from anchorfold.attention.signals import FromLastText, InDegree, Propagated
 from anchorfold.attention.tap import AttentionTap, UnreadableAttentionError, find_attention
 from anchorfold.focus import centrality, visual_graph
 
-KINDS = ["colpali", "colqwen2", "colqwen2.5", "colmodernvbert", "nemotron"]
+KINDS = ["colpali", "colqwen2", "colqwen2.5", "colqwen3", "colmodernvbert", "nemotron"]
 LAYERS = range(6)
 
 
@@ -140,12 +142,30 @@ class TestManners:
             assert torch.equal(model._hidden(batch.inputs), plain)
         assert {id(c): c._attn_implementation for c in tap._configs(model.model)} == before
         assert not any(tap._HOOK in m.__dict__ for m in model.model.modules())
+        assert AttentionInterface()["sdpa"] is sdpa_attention_forward
+
+    def test_eager_attention_is_read_through_its_fast_equal(self, models, images):
+        model = models["colqwen2.5"]
+        batch = model.prepare_pages(images[:1])
+        expected = tapped(model, batch, [Propagated(1)])
+        configs = tap._configs(model.model)
+        before = [c._attn_implementation for c in configs]
+        for config in configs:
+            config._attn_implementation_internal = "eager"
+        try:
+            pages = tapped(model, batch, [Propagated(1)])
+            assert {c._attn_implementation for c in configs} == {"eager"}
+        finally:
+            for config, name in zip(configs, before, strict=True):
+                config._attn_implementation_internal = name
+        assert torch.equal(pages[0][Propagated(1)], expected[0][Propagated(1)])
 
     def test_an_error_inside_restores_too(self, models):
         model = models["colpali"]
         with pytest.raises(KeyError), AttentionTap(model.model, model.attention_layers, [Propagated(1)]):
             raise KeyError("inside")
-        assert not any(str(c._attn_implementation).startswith(tap.PREFIX) for c in tap._configs(model.model))
+        assert not any(tap._HOOK in m.__dict__ for m in model.model.modules())
+        assert AttentionInterface()["sdpa"] is sdpa_attention_forward
 
     def test_forgetting_look_at(self, models, images):
         model = models["colpali"]
@@ -180,8 +200,8 @@ class TestManners:
     def test_finds_the_language_layers_by_watching(self, models, images, kind):
         model = models[kind]
         batch = model.prepare_pages(images[:1])
-        found = find_attention(model.model, lambda: model._hidden(batch.inputs), batch.visual.shape[1])
-        assert [id(m) for m in found] == [id(m) for m in model.attention_layers]
+        layers = find_attention(model.model, lambda: model._hidden(batch.inputs), batch.visual.shape[1])
+        assert [id(m) for m in layers] == [id(m) for m in model.attention_layers]
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
     def test_half_precision_models_are_measured_in_float32(self, dtype):
@@ -189,9 +209,9 @@ class TestManners:
         view = signals.LayerView(q, k[:2], 0.3, torch.arange(2, 9))
         wide = signals.LayerView(q.float(), k[:2].float(), 0.3, torch.arange(2, 9))
         for kind in (Propagated, InDegree, FromLastText):
-            found = kind.measure([kind(0)], view)[kind(0)]
-            assert found.dtype == torch.float32
-            torch.testing.assert_close(found, kind.measure([kind(0)], wide)[kind(0)])
+            score = kind.measure([kind(0)], view)[kind(0)]
+            assert score.dtype == torch.float32
+            torch.testing.assert_close(score, kind.measure([kind(0)], wide)[kind(0)])
 
 
 def test_batches_give_each_page_the_same_vectors_as_alone(models, images):

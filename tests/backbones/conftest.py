@@ -24,3 +24,36 @@ def bert(tmp_path_factory):
     BertModel(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def colbert(bert, tmp_path_factory):
+    """The same, saved by sentence-transformers with its projection."""
+    from sentence_transformers import MultiVectorEncoder
+
+    folder = tmp_path_factory.mktemp("colbert")
+    torch.manual_seed(0)
+    MultiVectorEncoder(str(bert), device="cpu", local_files_only=True).save(str(folder))
+    return folder
+
+
+# colpali-engine's: the language layers and the projection.
+LORA_TARGETS = (
+    r"(.*(model)(?!.*visual).*(down_proj|gate_proj|up_proj|k_proj|q_proj|v_proj|o_proj).*$|.*(custom_text_proj).*$)"
+)
+
+
+@pytest.fixture(scope="session")
+def adapter(checkpoints, tmp_path_factory):
+    """LoRA adapters as colpali-engine's trainers save them, on the language layers and the projection."""
+    from peft import LoraConfig, get_peft_model
+
+    from anchorfold.backbones.colqwen import ColQwen25Model
+
+    torch.manual_seed(1)
+    base = ColQwen25Model.from_pretrained(checkpoints["colqwen2.5"])
+    tuned = get_peft_model(base, LoraConfig(r=4, lora_alpha=8, target_modules=LORA_TARGETS, init_lora_weights=False))
+    folder = tmp_path_factory.mktemp("adapter")
+    tuned.peft_config["default"].base_model_name_or_path = str(checkpoints["colqwen2.5"])
+    tuned.save_pretrained(folder)
+    return folder

@@ -14,22 +14,6 @@ from anchorfold.backbones.pickled import require_safetensors
 from anchorfold.errors import AnchorFoldError
 
 
-@pytest.fixture(scope="module")
-def adapter(checkpoints, tmp_path_factory):
-    """LoRA adapters of the projection, as trainers save them."""
-    from peft import LoraConfig, get_peft_model
-
-    from anchorfold.backbones.colqwen25 import ColQwen25Model
-
-    torch.manual_seed(1)
-    base = ColQwen25Model.from_pretrained(checkpoints["colqwen2.5"])
-    tuned = get_peft_model(base, LoraConfig(r=4, target_modules="custom_text_proj", init_lora_weights=False))
-    tuned.peft_config["default"].base_model_name_or_path = str(checkpoints["colqwen2.5"])
-    folder = tmp_path_factory.mktemp("adapter")
-    tuned.save_pretrained(folder)
-    return folder
-
-
 class TestDevices:
     @pytest.mark.parametrize(("device", "problem"), [
         ("tpu", "there is no device 'tpu'"), ("cuda", "'cuda' is not available here"),
@@ -94,15 +78,15 @@ class TestPickles:
             anchorfold.load(folder)
         assert anchorfold.load(folder, allow_pickle=True).dim == 16
 
-    def test_of_an_encoder_and_its_parts(self, bert, tmp_path):
-        whole = pickle_weights(bert, tmp_path / "whole")
-        part = shutil.copytree(bert, tmp_path / "part")
-        (part / "1_Dense").mkdir()
+    def test_of_an_encoder_and_its_parts(self, colbert, tmp_path):
+        whole = pickle_weights(colbert, tmp_path / "whole")
+        part = shutil.copytree(colbert, tmp_path / "part")
+        (part / "1_Dense" / "model.safetensors").unlink()
         torch.save({}, part / "1_Dense" / "pytorch_model.bin")
         for folder in (whole, part):
             with pytest.raises(AnchorFoldError, match=r"pytorch_model.bin.*allow_pickle=True"):
                 anchorfold.load(folder)
-        assert anchorfold.load(whole, allow_pickle=True).dim == anchorfold.load(bert).dim
+        assert anchorfold.load(whole, allow_pickle=True).dim == anchorfold.load(colbert).dim
 
     def test_of_a_hub_model(self, monkeypatch, tmp_path):
         """Refused by its list of files, before they are downloaded; what is cached needs no network."""

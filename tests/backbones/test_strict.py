@@ -13,7 +13,12 @@ from anchorfold.backbones.strict import check_report
 from anchorfold.errors import CheckpointError
 from tests.conftest import KINDS
 
-PROJECTION = {"colqwen2.5": "custom_text_proj", "nano": "projection", "nemotron": "mlp1"}
+# Modules without which a model would run, and find nothing. Files may name them otherwise than we do.
+MODULES = {
+    "colqwen2-engine": "custom_text_proj", "colqwen2.5": "custom_text_proj", "colqwen3": "custom_text_proj",
+    "nano": "projection", "nemotron": "mlp1.3", "nemotron-qwen3": "visual.merger.norm",
+}  # fmt: skip
+PREFIXES = {"nemotron-qwen3": "model."}
 
 
 @pytest.fixture
@@ -33,10 +38,10 @@ def rewrite(checkpoints, tmp_path):
 @pytest.mark.parametrize("kind", [*KINDS, "nano"])
 class TestEveryBackbone:
     def test_missing_weights(self, rewrite, kind):
-        name = PROJECTION.get(kind, "embedding_proj_layer")
+        name = MODULES.get(kind, "embedding_proj_layer")
 
         def drop(weights):
-            for key in [key for key in weights if key.startswith(name + ".")]:
+            for key in [key for key in weights if key.startswith(f"{PREFIXES.get(kind, '')}{name}.")]:
                 del weights[key]
 
         with pytest.raises(CheckpointError, match=rf"\d weights missing \({name}\.\S+, {name}\..*complete checkpoint"):
@@ -48,8 +53,8 @@ class TestEveryBackbone:
             anchorfold.load(folder, device="cpu")
 
     def test_weights_of_another_shape(self, rewrite, kind):
-        key = {"nemotron": "mlp1.3.bias"}.get(kind, PROJECTION.get(kind, "embedding_proj_layer") + ".bias")
-        folder = rewrite(kind, lambda weights: weights.update({key: torch.zeros(3)}))
+        key = MODULES.get(kind, "embedding_proj_layer") + ".bias"
+        folder = rewrite(kind, lambda weights: weights.update({PREFIXES.get(kind, "") + key: torch.zeros(3)}))
         with pytest.raises(CheckpointError, match=rf"1 weight of another shape \({re.escape(key)} \[3\] for \[\d+\]\)"):
             anchorfold.load(folder, device="cpu")
 
@@ -91,3 +96,30 @@ def test_what_may_rightly_be_absent():
     ):
         with pytest.raises(CheckpointError, match=r"x does not fit its architecture: "):
             check_report("x", report(**wrong))
+
+
+class TestMultiVectorEncoder:
+    """What sentence-transformers loads: weights of further modules may lie beside, but none may be missing."""
+
+    def test_a_whole_one(self, colbert):
+        assert anchorfold.load(colbert, device="cpu").dim == 128
+
+    def test_missing_weights(self, colbert, tmp_path):
+        folder = shutil.copytree(colbert, tmp_path / "copy")
+        weights = load_file(folder / "model.safetensors")
+        kept = {key: weight for key, weight in weights.items() if "layer.3.attention.self" not in key}
+        save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+        with pytest.raises(CheckpointError, match=r"6 weights missing \(encoder.layer.3.attention.self.key.bias, "):
+            anchorfold.load(folder, device="cpu")
+
+    def test_a_pooler_is_not_needed(self, colbert, tmp_path):
+        folder = shutil.copytree(colbert, tmp_path / "copy")
+        weights = load_file(folder / "model.safetensors")
+        kept = {key: weight for key, weight in weights.items() if "pooler" not in key}
+        save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+        assert len(kept) == len(weights) - 2
+        assert anchorfold.load(folder, device="cpu").dim == 128
+
+    def test_a_bare_model_gets_no_random_projection(self, bert):
+        with pytest.raises(CheckpointError, match="is a bare bert without a trained projection"):
+            anchorfold.load(bert, device="cpu")

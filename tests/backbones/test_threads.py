@@ -94,7 +94,7 @@ def in_thread(call):
 class TestTurns:
     def test_everything_round_one_model_shares_a_lock(self, models, attached):
         inner = attached[0].auto_model
-        assert model_lock(attached) is model_lock(inner) is model_lock(MultiVectorRetriever(attached, "x").model)
+        assert model_lock(attached) is model_lock(inner) is model_lock(MultiVectorRetriever(attached).model)
         assert model_lock(models["colpali"].model) is not model_lock(inner)
 
     @pytest.mark.parametrize("kind", KINDS)
@@ -148,7 +148,7 @@ class TestStrangers:
         assert torch.equal(tap.pages[0][Propagated(2)], expected[Propagated(2)])
 
     def test_taps_within_each_other_both_hear(self, attached, pages):
-        outer = MultiVectorRetriever(attached, "x")
+        outer = MultiVectorRetriever(attached)
         (state,) = outer.page_states(pages[:1], [Propagated(2)])
         anchorfold.detach(attached)
         (expected,) = outer.page_states(pages[:1], [Propagated(2)])

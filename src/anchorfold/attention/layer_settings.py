@@ -60,28 +60,29 @@ def guess(layers: int) -> LayerSettings:
     return LayerSettings((first, last), (first, last), layers, source="guess")
 
 
-def settings_for(family: str, layers: int, folder: Path | None = None) -> LayerSettings:
-    """A calibration file beside the checkpoint first, then the paper's settings, then a guess with a warning."""
-    if folder is not None and (folder / CALIBRATION_FILE).is_file():
-        return read_settings(folder / CALIBRATION_FILE, layers)
+def settings_for(family: str, layers: int, *files: Path) -> LayerSettings:
+    """The first of these calibration files that exists, then the paper's settings, then a guess with a warning."""
+    for file in files:
+        if file.is_file():
+            return read_settings(file, layers)
     known = PAPER.get(family)
     if known is not None and known.layers == layers:
         return known
-    found = guess(layers)
+    settings = guess(layers)
     warnings.warn(
         f"nobody has calibrated this {family} backbone of {layers} layers: AnchorFold takes the window "
-        f"{found.window[0]}-{found.window[1]} (70-90 % of depth). Run `anchorfold calibrate` to find its own.",
+        f"{settings.window[0]}-{settings.window[1]} (70-90 % of depth). Run `anchorfold calibrate` to find its own.",
         UncalibratedWarning,
         stacklevel=4,  # the caller of anchorfold.load
     )
-    return found
+    return settings
 
 
 def read_settings(path: Path, layers: int) -> LayerSettings:
     """LayerSettings from a calibration file, checked against the model's depth."""
     try:
-        data = json.loads(path.read_text())
-        found = LayerSettings(
+        data = json.loads(path.read_text(encoding="utf-8"))
+        settings = LayerSettings(
             window=tuple(data["window"]),
             sap_window=tuple(data["sap_window"]),
             layers=int(data["layers"]),
@@ -91,12 +92,20 @@ def read_settings(path: Path, layers: int) -> LayerSettings:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a calibration file ({error}): run `anchorfold calibrate` again.") from error
-    if found.layers != layers:
-        raise ValueError(f"{path} was made for {found.layers} layers, this model has {layers}: calibrate again.")
-    return found
+    return require_depth(settings, layers)
+
+
+def require_depth(settings: LayerSettings, layers: int) -> LayerSettings:
+    """The same settings, or an error if they are for a model of another depth."""
+    if settings.layers != layers:
+        raise ValueError(
+            f"{settings.source} was made for {settings.layers} layers, this model has {layers}: calibrate again."
+        )
+    return settings
 
 
 def write_settings(path: Path, settings: LayerSettings) -> None:
-    """Write a calibration file."""
+    """Write a calibration file, and the folders that it lies in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     data = {k: v for k, v in asdict(settings).items() if k != "source"}
-    path.write_text(json.dumps(data, indent=2) + "\n")
+    path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")

@@ -5,13 +5,16 @@
         model(**inputs)
     tap.pages[0][Propagated(layer=25, steps=6)]      # (N,)
 
-Inside the block, the model's attention function is wrapped: it runs as before, and for the layers that a
-signal names it also hands over its queries and keys, which are reduced to one vector a page at once. The block holds
-the model's lock: other threads that listen to the same model wait, and what they run meanwhile is not heard.
+Inside the block, transformers' attention functions are wrapped under their own names: they run as before, and for the
+layers that a signal names they also hand over queries and keys, which are reduced to one vector a page at once. No
+layer leaves its kernel, and no name changes: transformers chooses kernels and masks by it. The block holds the model's
+lock: other threads that listen to the same model wait, and what they run meanwhile is not heard.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
@@ -19,71 +22,84 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PretrainedConfig
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers import AttentionInterface, PretrainedConfig
 
 from anchorfold.attention.model_lock import model_lock, own_thread
 from anchorfold.attention.signals import LayerView, Signal
 from anchorfold.errors import BrokenModelError
 
-PREFIX = "anchorfold_"
 _HOOK = "_anchorfold_observers"
 
 # Called with queries, keys, the mask and the attention function's other arguments.
 Observer = Callable[[Tensor, Tensor, Tensor | None, dict[str, Any]], None]
+
+_open_taps: Counter[str] = Counter()  # of each wrapped attention function
+_wrapping = threading.Lock()
 
 
 class UnreadableAttentionError(BrokenModelError):
     """What was asked of the model's attention cannot be read."""
 
 
-def _wrapped(base: str) -> str:
-    """Register and name the observing twin of an attention implementation."""
-    name = PREFIX + base
-    if name not in ALL_ATTENTION_FUNCTIONS:
-        run = ALL_ATTENTION_FUNCTIONS[base]
+@contextmanager
+def _wrapped(implementation: str) -> Iterator[None]:
+    """Inside the block, transformers' attention function of that name calls the observers of modules that have any."""
+    with _wrapping:
+        if not _open_taps[implementation]:
+            AttentionInterface.register(implementation, _Observed(AttentionInterface()[implementation]))
+        _open_taps[implementation] += 1
+    try:
+        yield
+    finally:
+        with _wrapping:
+            _open_taps[implementation] -= 1
+            wrapper = AttentionInterface()[implementation]
+            if not _open_taps[implementation] and isinstance(wrapper, _Observed):
+                AttentionInterface.register(implementation, wrapper.function)
 
-        def attend(
-            module: nn.Module,
-            query: Tensor,
-            key: Tensor,
-            value: Tensor,
-            attention_mask: Tensor | None = None,
-            **kwargs: Any,
-        ) -> Any:
-            for observe in module.__dict__.get(_HOOK, ()):
-                observe(query, key, attention_mask, kwargs)
-            return run(module, query, key, value, attention_mask, **kwargs)
 
-        AttentionInterface.register(name, attend)
-        # Without a mask function of the same name, transformers would silently drop all masks.
-        AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[base])
-    return name
+class _Observed:
+    """An attention function that shows queries, keys and mask to the module's observers before it runs."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        for observe in module.__dict__.get(_HOOK, ()):
+            observe(query, key, attention_mask, kwargs)
+        return self.function(module, query, key, value, attention_mask, **kwargs)
 
 
 def _configs(model: nn.Module) -> list[PretrainedConfig]:
     """Every configuration object in the model: attention and masks may read different copies."""
-    found: dict[int, PretrainedConfig] = {}
+    configs: dict[int, PretrainedConfig] = {}
 
     def visit(config: object) -> None:
-        if isinstance(config, PretrainedConfig) and id(config) not in found:
-            found[id(config)] = config
+        if isinstance(config, PretrainedConfig) and id(config) not in configs:
+            configs[id(config)] = config
             for name in config.sub_configs:
                 visit(getattr(config, name, None))
 
     for module in model.modules():
         visit(getattr(module, "config", None))
-    return list(found.values())
+    return list(configs.values())
 
 
 @contextmanager
 def _observed(model: nn.Module, observers: Mapping[nn.Module, Observer]) -> Iterator[None]:
     """Inside the block, these attention modules of the model also call their observers."""
     with model_lock(model), ExitStack() as undo:
-        for config in _configs(model):
-            undo.callback(setattr, config, "_attn_implementation_internal", config._attn_implementation)
-            config._attn_implementation_internal = _wrapped(_base_of(config))
+        configs = _configs(model)
+        for config in configs:
+            # Eager attention is a function private to each model; its fast equal is scaled-dot-product attention.
+            if config._attn_implementation in (None, "eager"):
+                undo.callback(setattr, config, "_attn_implementation_internal", config._attn_implementation)
+                config._attn_implementation_internal = "sdpa"
+        for implementation in {config._attn_implementation for config in configs} & AttentionInterface().keys():
+            undo.enter_context(_wrapped(implementation))
         for module, observe in observers.items():
             before = module.__dict__.get(_HOOK, ())
             undo.callback(setattr, module, _HOOK, before) if before else undo.callback(delattr, module, _HOOK)
@@ -91,16 +107,14 @@ def _observed(model: nn.Module, observers: Mapping[nn.Module, Observer]) -> Iter
         yield
 
 
-def _base_of(config: PretrainedConfig) -> str:
-    """The attention implementation that a config names and whose twin can be observed."""
-    name = config._attn_implementation
-    # Eager attention is a function private to each model; its fast equal is scaled-dot-product attention.
-    base = "sdpa" if name in (None, "eager") else name.removeprefix(PREFIX)
-    if base not in ALL_ATTENTION_FUNCTIONS or base not in ALL_MASK_ATTENTION_FUNCTIONS or "flex" in base:
+def _require_readable(module: nn.Module) -> None:
+    """Flex attention's masks are no tensors; everything else that transformers knows can be read."""
+    implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
+    known = implementation in (None, "eager") or implementation in AttentionInterface()
+    if not known or "flex" in str(implementation):
         raise UnreadableAttentionError(
-            f"attention of the implementation {base!r} cannot be read: load the model with 'sdpa'."
+            f"attention of the implementation {implementation!r} cannot be read: load the model with 'sdpa'."
         )
-    return base
 
 
 class AttentionTap:
@@ -110,10 +124,13 @@ class AttentionTap:
         model: the model to run inside the block.
         layers: its language layers' attention modules, in order.
         signals: what to collect; only the layers that they name do any extra work.
+        gradients: let gradients flow through what is collected, to train with it.
     """
 
-    def __init__(self, model: nn.Module, layers: Sequence[nn.Module], signals: Iterable[Signal]) -> None:
-        self.model, self.layers = model, list(layers)
+    def __init__(
+        self, model: nn.Module, layers: Sequence[nn.Module], signals: Iterable[Signal], gradients: bool = False
+    ) -> None:
+        self.model, self.layers, self.gradients = model, list(layers), gradients
         self.wanted: dict[int, list[Signal]] = {}
         for signal in dict.fromkeys(signals):
             if not 0 <= signal.layer < len(self.layers):
@@ -143,18 +160,10 @@ class AttentionTap:
 
     def __enter__(self) -> Self:
         if self.wanted:
-            with ExitStack() as stack:
-                stack.enter_context(
-                    _observed(self.model, {self.layers[number]: self._observer(number) for number in self.wanted})
-                )
-                for module in (self.layers[number] for number in self.wanted):
-                    implementation = getattr(module.config, "_attn_implementation", None)
-                    if not str(implementation).startswith(PREFIX):
-                        raise UnreadableAttentionError(
-                            f"{type(module).__name__} kept its attention implementation {implementation!r}: its "
-                            "attention cannot be read."
-                        )
-                self._open = stack.pop_all()
+            observers = {self.layers[number]: self._observer(number) for number in self.wanted}
+            for module in observers:
+                _require_readable(module)
+            self._open.enter_context(_observed(self.model, observers))
         return self
 
     def __exit__(
@@ -173,7 +182,7 @@ class AttentionTap:
         signals = self.wanted[number]
         kinds = {type(s): [r for r in signals if type(r) is type(s)] for s in signals}
 
-        @torch.no_grad()
+        @torch.enable_grad() if self.gradients else torch.no_grad()  # type: ignore[untyped-decorator]
         def observe(query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:
             if self._visual is None:
                 raise UnreadableAttentionError(
@@ -191,7 +200,7 @@ class AttentionTap:
                     key[b].index_select(1, valid),
                     scaling,
                     visual,
-                    _allowed(mask, b, valid, bool(causal)),
+                    _allowed(mask, b, valid, bool(causal), kwargs.get("sliding_window")),
                 )
                 for kind, requests in kinds.items():
                     self.pages[b].update(kind.measure(requests, view))  # type: ignore[arg-type]
@@ -215,11 +224,19 @@ def find_attention(model: nn.Module, run: Callable[[], object], tokens: int) -> 
     return list(seen)
 
 
-def _allowed(mask: Tensor | None, b: int, valid: Tensor, causal: bool) -> Tensor | None:
-    """The mask among a page's own tokens `(1 or H, T, T)`, or None if everything is allowed."""
-    if mask is None or mask.ndim == 2:  # a flash mask holds padding only, which is already cut away
+def _allowed(mask: Tensor | None, b: int, valid: Tensor, causal: bool, window: int | None) -> Tensor | None:
+    """The mask among a page's own tokens `(1 or H, T, T)`, or None if everything is allowed.
+
+    FlashAttention's masks hold padding at most, which is already cut away: what else a token may not see stands in the
+    kernel's other arguments. Where scaled-dot-product attention gets no mask, they say the same.
+    """
+    if mask is None or mask.ndim == 2:
         n = len(valid)
-        return torch.ones(1, n, n, dtype=torch.bool, device=valid.device).tril() if causal else None
+        if not causal and (window is None or n <= window):
+            return None
+        distance = torch.arange(n, device=valid.device)[:, None] - torch.arange(n, device=valid.device)
+        allowed = distance >= 0 if causal else torch.ones_like(distance, dtype=torch.bool)
+        return (allowed if window is None else allowed & (distance.abs() < window))[None]
     page = mask[min(b, len(mask) - 1)].index_select(-1, valid)
     if page.shape[-2] > 1:
         page = page.index_select(-2, valid)

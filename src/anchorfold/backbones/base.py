@@ -20,6 +20,7 @@ from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.attention.model_lock import model_lock, own_thread
 from anchorfold.attention.signals import Signal
 from anchorfold.attention.tap import AttentionTap
+from anchorfold.backbones.calibrations import calibration_file
 from anchorfold.backbones.failures import preparing_pages, running_model
 from anchorfold.backbones.fingerprint import kind_of, weights_fingerprint
 from anchorfold.backbones.query_words import ExplainedQuery, label_tokens
@@ -53,7 +54,7 @@ class Retriever(ABC):
     True
     """
 
-    family: ClassVar[str]
+    family: str
     page_pixels: ClassVar[int] = 2_000_000  # a page rendered larger than this gains nothing
 
     def __init__(self, model: Any, settings: LayerSettings, name: str) -> None:
@@ -62,6 +63,7 @@ class Retriever(ABC):
         self.name = name
         self.load_options: dict[str, Any] = {}  # what `load` needs besides the name to load the same again
         self._causal: bool | None = None
+        self._warned = False
 
     # What a backbone must say of itself.
 
@@ -104,6 +106,12 @@ class Retriever(ABC):
         """The dimension of its vectors."""
         return self.encode_queries(["page"])[0].shape[1]
 
+    @property
+    def calibration_file(self) -> Path:
+        """Where a calibration of this model is looked for when it is loaded, and so where it is written."""
+        options = {k: v for k, v in self.load_options.items() if k in ("revision", "bidirectional")}
+        return calibration_file(self.name, self.model.state_dict(), **options)
+
     @cached_property
     def fingerprint(self) -> str:
         """A digest of the weights that is the same on every device and in every precision."""
@@ -111,10 +119,7 @@ class Retriever(ABC):
 
     def project(self, hidden: Tensor) -> Tensor:
         """The retrieval projection in float32, whatever the model's own precision: `(k, d) -> (k, d_r)`."""
-        if isinstance(self.projection, nn.Identity):
-            return hidden
-        weight, bias = self.projection.weight.detach(), self.projection.bias
-        return F.linear(hidden, weight.to(hidden.dtype), None if bias is None else bias.detach().to(hidden.dtype))
+        return apply_projection(self.projection, hidden)
 
     def page_states(
         self, images: Iterable[PageImage], signals: Iterable[Signal] = (), batch_size: int | None = None
@@ -126,6 +131,8 @@ class Retriever(ABC):
             BrokenModelError: the model cannot run at all, or not with so many pages at once.
         """
         signals = list(signals)
+        if signals:
+            self.warn_if_causal()
         for batch in batched((open_image(i) for i in images), batch_size or self.default_batch):
             yield from self._batch_states(batch, signals)
 
@@ -141,8 +148,6 @@ class Retriever(ABC):
         """
         compressor = compressor or FullIndex()
         signals = compressor.signals(self.settings)
-        if signals:
-            self.warn_if_causal()
         return [self.compress(state, compressor) for state in self.page_states(images, signals, batch_size=batch_size)]
 
     @torch.no_grad()
@@ -159,10 +164,10 @@ class Retriever(ABC):
         """Queries as `(tokens, d_r)` L2-normalised vectors, on the CPU in float32. Compression never touches them."""
         if isinstance(texts, str):
             raise TypeError("encode_queries takes a list of texts; wrap a single one in a list.")
-        found: list[Tensor] = []
+        queries: list[Tensor] = []
         for batch in batched(iter(texts), batch_size):
-            found.extend(vectors.float().cpu() for vectors in self.query_vectors(batch))
-        return found
+            queries.extend(vectors.float().cpu() for vectors in self.query_vectors(batch))
+        return queries
 
     def explain_query(self, text: str) -> ExplainedQuery:
         """A query's vectors, and which of its words each belongs to."""
@@ -190,13 +195,13 @@ class Retriever(ABC):
         return self._causal
 
     def warn_if_causal(self) -> None:
-        """Explain what a causal backbone means for attention-based compressors."""
-        if self.is_causal:
+        """Say once what a causal backbone means for compressors that listen to its attention."""
+        if not self._warned and self.is_causal:
+            self._warned = True
             warnings.warn(
-                f"{self.name} is causal: its visual tokens cannot look ahead, so propagated attention drains into "
-                "the first tokens of a page and AnchorFold, SAP and DocPruner lose their meaning. Use a backbone "
-                "with bidirectional attention (for ColQwen2.5: load(..., bidirectional=True) with a checkpoint "
-                "trained that way), or compare with `anchorfold calibrate --compare`.",
+                f"{self.name} is causal: its visual tokens cannot look ahead, so attention drains into the first ones "
+                "of a page, and AnchorFold, SAP and DocPruner lose their meaning; take a backbone with bidirectional "
+                "attention, or another method (`anchorfold calibrate --compare` tells which).",
                 CausalBackboneWarning,
                 stacklevel=3,
             )
@@ -277,6 +282,14 @@ class PromptedRetriever(Retriever):
         with model_lock(self.model):
             inputs, scores = self.prepare_queries([text])
         return label_tokens(text, inputs["input_ids"][0][scores[0].bool()], self.tokenizer)
+
+
+def apply_projection(layer: Any, hidden: Tensor) -> Tensor:
+    """A linear layer, or an identity, in the precision of what it is given."""
+    if isinstance(layer, nn.Identity):
+        return hidden
+    weight, bias = layer.weight.detach(), layer.bias
+    return F.linear(hidden, weight.to(hidden.dtype), None if bias is None else bias.detach().to(hidden.dtype))
 
 
 def open_image(image: PageImage) -> Image.Image:

@@ -12,7 +12,14 @@ from typing import Any
 import torch
 
 from anchorfold._registry import Registry
-from anchorfold.attention.layer_settings import LayerSettings, settings_for
+from anchorfold.attention.layer_settings import (
+    CALIBRATION_FILE,
+    LayerSettings,
+    read_settings,
+    require_depth,
+    settings_for,
+)
+from anchorfold.backbones.calibrations import calibration_file
 from anchorfold.backbones.encoder import PageEncoder
 from anchorfold.backbones.pickled import require_safetensors
 from anchorfold.backbones.strict import load_strictly
@@ -30,6 +37,7 @@ class Checkpoint:
     bidirectional: bool | None = None
     merge_adapters: bool = True
     allow_pickle: bool = False
+    settings: LayerSettings | Path | None = None
 
     @cached_property
     def folder(self) -> Path | None:
@@ -54,16 +62,16 @@ class Checkpoint:
         """What transformers calls its architecture."""
         return str(self.config.get("model_type", ""))
 
-    def base(self, name: str) -> Checkpoint:
+    def base(self, name: str, revision: str | None = None) -> Checkpoint:
         """The model that adapters are for, wanted in the same way."""
-        return replace(self, name=name, revision=None)
+        return replace(self, name=name, revision=revision)
 
     def json(self, file: str) -> dict[str, Any] | None:
         """One of its JSON files; None if it has no such file."""
         path = self.folder / file if self.folder else _from_hub(self.name, file, self.revision)
         if path is None or not path.is_file():
             return None
-        content: dict[str, Any] = json.loads(path.read_text())
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return content
 
     def pretrained(self, model_class: Any, **options: Any) -> Any:
@@ -77,9 +85,23 @@ class Checkpoint:
             raise FileNotFoundError(f"{self.name} cannot be loaded: {str(error).splitlines()[0]}") from error
         return model.to(self.device)
 
-    def layer_settings(self, family: str, layers: int) -> LayerSettings:
-        """Its calibration, the paper's, or a guess."""
-        return settings_for(family, layers, self.folder)
+    def layer_settings(self, family: str, layers: int, model: Any = None, *shipped: Path) -> LayerSettings:
+        """What `load` was given, the model's calibration, the paper's, or a guess.
+
+        Args:
+            family: of the model.
+            layers: its depth.
+            model: with all of its weights, by which a hub model's calibration is found; None leaves that one out.
+            shipped: calibration files that come with it.
+        """
+        if isinstance(self.settings, LayerSettings):
+            return require_depth(self.settings, layers)
+        if self.settings is not None:
+            return read_settings(self.settings, layers)
+        files = [self.folder / CALIBRATION_FILE] if self.folder else []
+        if model is not None:
+            files = [calibration_file(self.name, model.state_dict(), self.revision, self.bidirectional)]
+        return settings_for(family, layers, *files, *shipped)
 
 
 @dataclass(frozen=True)
@@ -100,8 +122,9 @@ _OURS = {
     "colpali": "retrieval_heads:COLPALI",
     "colqwen2": "retrieval_heads:COLQWEN2",
     "colmodernvbert": "retrieval_heads:COLMODERNVBERT",
-    "colqwen2.5": "colqwen25:BACKBONE",
+    "colqwen": "colqwen_layouts:BACKBONE",
     "nemotron": "nemotron:BACKBONE",
+    "given-vectors": "given_vectors:BACKBONE",
 }
 # A package that brings a family of models, or one that needs no checkpoint, names it in this entry point group.
 BACKBONES: Registry[Backbone] = Registry(

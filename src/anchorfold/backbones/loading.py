@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.backbones.base import Retriever
 from anchorfold.backbones.checkpoint import BACKBONES, Checkpoint
 from anchorfold.backbones.device import choose_device
@@ -25,6 +26,7 @@ def load(
     merge_adapters: bool = True,
     revision: str | None = None,
     allow_pickle: bool = False,
+    settings: LayerSettings | str | Path | None = None,
 ) -> Retriever:
     """A retriever from a model hub name, a local folder, or a sentence-transformers `MultiVectorEncoder`.
 
@@ -33,10 +35,12 @@ def load(
         device: "cuda", "mps", "cpu"; the best one there is if None.
         dtype: bfloat16 on CUDA and float32 elsewhere if None.
         trust_remote_code: allow a sentence-transformers checkpoint to run its own Python code.
-        bidirectional: True removes ColQwen2.5's causal mask, as the paper does; None keeps what the checkpoint says.
+        bidirectional: True removes a ColQwen's causal mask, as the paper does; None keeps what the checkpoint says.
         merge_adapters: fold LoRA adapters into the weights (False keeps them apart).
         revision: of a hub model.
         allow_pickle: open weights in pickle files (`pytorch_model.bin`) too, which may run code.
+        settings: layers to listen to, or a file of `anchorfold calibrate`; if None, the model's own calibration, which
+            lies beside a folder's weights or adapters and for other models in the user's cache.
 
     >>> model = load("nano")
     >>> [len(page) for page in model.encode_pages(images, anchorfold.AnchorFold(cap=20))]
@@ -44,12 +48,13 @@ def load(
     """
     device = choose_device(device)
     dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)
+    settings = Path(settings) if isinstance(settings, str) else settings
     if not isinstance(model, (str, Path)):
-        return MultiVectorRetriever(model)
+        return MultiVectorRetriever(model, settings=settings)
     # An index must find a folder again from anywhere.
     name = os.path.abspath(model) if os.path.isdir(model) else str(model)
     checkpoint = Checkpoint(
-        name, device, dtype, revision, trust_remote_code, bidirectional, merge_adapters, allow_pickle
+        name, device, dtype, revision, trust_remote_code, bidirectional, merge_adapters, allow_pickle, settings
     )
     encoder: Any = _load(checkpoint)  # another package's may be less than a retriever, and still be indexed with
     if isinstance(encoder, Retriever):
@@ -69,4 +74,4 @@ def _load(checkpoint: Checkpoint) -> PageEncoder:
         backbone = BACKBONES[name]
         if backbone.claims is not None and backbone.claims(checkpoint):
             return backbone.load(checkpoint)
-    return MultiVectorRetriever(load_encoder(checkpoint), checkpoint.name)
+    return MultiVectorRetriever(load_encoder(checkpoint), checkpoint)

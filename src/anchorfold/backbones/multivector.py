@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from anchorfold.attention.layer_settings import settings_for
+from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.attention.model_lock import model_lock, own_thread
 from anchorfold.attention.tap import AttentionTap, UnreadableAttentionError, find_attention
 from anchorfold.backbones.base import PageBatch, Retriever
@@ -21,7 +21,9 @@ from anchorfold.backbones.checkpoint import Checkpoint
 from anchorfold.backbones.failures import running_model
 from anchorfold.backbones.pickled import require_safetensors
 from anchorfold.backbones.query_words import label_tokens
+from anchorfold.backbones.strict import check_loaded
 from anchorfold.compressors import Compressor
+from anchorfold.errors import CheckpointError
 from anchorfold.page import PageState, PatchGrid
 
 _ATTACHED = "_anchorfold_attached"
@@ -29,7 +31,9 @@ _FAMILIES = {
     "colpali": "colpali",
     "colqwen2": "colqwen2",
     "colmodernvbert": "colmodernvbert",
+    "qwen2_vl": "colqwen2",
     "qwen2_5_vl": "colqwen2.5",
+    "qwen3_vl": "colqwen3",
 }
 
 
@@ -42,15 +46,20 @@ class MultiVectorRetriever(Retriever):
 
     family = "multivector"
 
-    def __init__(self, encoder: Any, name: str | None = None) -> None:
+    def __init__(
+        self, encoder: Any, checkpoint: Checkpoint | None = None, settings: LayerSettings | Path | None = None
+    ) -> None:
         self.encoder = encoder
-        # What it was loaded from, as far as it knows, is what an index can find it again by.
-        name = name or str(getattr(_inner(encoder), "name_or_path", "") or type(encoder).__name__)
-        name = os.path.abspath(name) if os.path.isdir(name) else name
+        inner = _inner(encoder)
+        if checkpoint is None:
+            # What it was loaded from, as far as it knows, is what an index can find it again by.
+            name = str(getattr(inner, "name_or_path", "") or type(encoder).__name__)
+            name = os.path.abspath(name) if os.path.isdir(name) else name
+            checkpoint = Checkpoint(name, inner.device, inner.dtype, settings=settings)
         self._layers = _language_layers(encoder)
-        kind = getattr(_inner(encoder).config, "model_type", "multivector")
-        folder = Path(name) if Path(name).is_dir() else None
-        super().__init__(encoder, settings_for(_FAMILIES.get(kind, kind), len(self._layers), folder), name)
+        kind = getattr(inner.config, "model_type", "multivector")
+        chosen = checkpoint.layer_settings(_FAMILIES.get(kind, kind), len(self._layers), encoder)
+        super().__init__(encoder, chosen, checkpoint.name)
 
     @property
     def attention_layers(self) -> list[nn.Module]:
@@ -97,6 +106,8 @@ class MultiVectorRetriever(Retriever):
             yield from super().page_states(images, signals, batch_size)
             return
         signals, items = list(signals), list(images)
+        if signals:
+            self.warn_if_causal()
         size = batch_size or self.default_batch
         for start in range(0, len(items), size):
             yield from self._batch_states(items[start : start + size], signals)
@@ -138,8 +149,8 @@ class MultiVectorRetriever(Retriever):
             handle.remove()
 
     def _features(self, items: Sequence[Any], task: str) -> dict[str, Any]:
-        found = self.encoder.preprocess(list(items), task=task)
-        return {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in found.items()}
+        features = self.encoder.preprocess(list(items), task=task)
+        return {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in features.items()}
 
     def _grid(self, features: dict[str, Any], page: int) -> PatchGrid | None:
         processor = self.encoder[0].processor
@@ -166,11 +177,25 @@ def load_encoder(checkpoint: Checkpoint) -> Any:
         raise ImportError(
             f"{checkpoint.name} is loaded through sentence-transformers: `pip install 'anchorfold[multivector]'`."
         ) from None
-    weights = {"dtype": checkpoint.dtype} | ({} if checkpoint.allow_pickle else {"use_safetensors": True})
-    return MultiVectorEncoder(
+    _require_projection(checkpoint)
+    safe = {} if checkpoint.allow_pickle else {"use_safetensors": True}
+    encoder = MultiVectorEncoder(
         checkpoint.name, device=str(checkpoint.device), revision=checkpoint.revision,
-        trust_remote_code=checkpoint.trust_remote_code, model_kwargs=weights,
+        trust_remote_code=checkpoint.trust_remote_code, model_kwargs={"dtype": checkpoint.dtype, **safe},
     )  # fmt: skip
+    check_loaded(_inner(encoder), checkpoint.name, revision=checkpoint.revision, **safe)
+    return encoder
+
+
+def _require_projection(checkpoint: Checkpoint) -> None:
+    """sentence-transformers gives a bare model a random projection; it knows trained ones by these."""
+    architectures = checkpoint.config.get("architectures") or []
+    trained = any(name == "HF_ColBERT" or name.endswith("ForRetrieval") for name in architectures)
+    if not trained and checkpoint.json("modules.json") is None:
+        raise CheckpointError(
+            f"{checkpoint.name} is a bare {checkpoint.model_type or 'model'} without a trained projection: "
+            "give a checkpoint of a trained retriever; weights are never filled in at random."
+        )
 
 
 def attach(encoder: Any, compressor: Compressor) -> Any:

@@ -119,7 +119,7 @@ def load_nemotron(checkpoint: Checkpoint) -> NemotronColEmbed:
     tokenizer = PreTrainedTokenizerFast.from_pretrained(
         checkpoint.name, revision=checkpoint.revision, padding_side="left"
     )
-    settings = checkpoint.layer_settings(NemotronColEmbed.family, len(model.language_model.layers))
+    settings = checkpoint.layer_settings(NemotronColEmbed.family, len(model.language_model.layers), model)
     return NemotronColEmbed(model, tokenizer, settings, checkpoint.name)
 
 

@@ -133,7 +133,7 @@ def _backbone(kind: type[RetrievalHead], model_class: str, processor_class: str)
         processor = getattr(transformers, processor_class).from_pretrained(
             checkpoint.name, revision=checkpoint.revision, backend="pil"
         )
-        settings = checkpoint.layer_settings(kind.family, len(submodule(model, kind.layers_path)))
+        settings = checkpoint.layer_settings(kind.family, len(submodule(model, kind.layers_path)), model)
         return kind(model, processor, settings, checkpoint.name)
 
     return Backbone(load, lambda checkpoint: checkpoint.model_type == kind.family)

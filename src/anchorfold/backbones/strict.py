@@ -7,7 +7,7 @@ runs, and finds nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from anchorfold.errors import CheckpointError
@@ -19,6 +19,9 @@ MAY_BE_ABSENT = {
 }
 NOT_USED = {
     r"(^|\.)lm_head\.weight$": "predicts words; a retriever stops before it, and it is often tied to the embeddings",
+}
+MAY_BE_ABSENT_IN_TEXT_ENCODERS = {
+    r"(^|\.)pooler\.": "makes one vector of a text; late interaction takes its tokens",
 }
 NAMED = 3  # keys that an error spells out
 
@@ -38,21 +41,44 @@ def load_strictly(cls: Any, name: str, *, not_used: Collection[str] = (), **opti
     return model
 
 
-def check_report(name: str, report: dict[str, Any], not_used: Collection[str] = ()) -> None:
+def check_loaded(model: Any, name: str, **options: Any) -> None:
+    """Refuse a model that another library loaded, if weights of it were not in the checkpoint.
+
+    Weights without a place are no error here: such a checkpoint may hold those of further modules too.
+    """
+    report = type(model).from_pretrained(
+        model.name_or_path, config=model.config, device_map="meta", output_loading_info=True, **options
+    )[1]  # on the meta device: names and shapes are compared, no weight is read again
+    missing = _others(report["missing_keys"], MAY_BE_ABSENT_IN_TEXT_ENCODERS)
+    check_report(name, {"missing_keys": missing})
+
+
+def check_report(name: str, report: Mapping[str, Any], not_used: Collection[str] = ()) -> None:
     """Refuse what transformers' `output_loading_info` says is missing, unexpected or of another shape."""
-    shapes = {f"{key} {list(saved)} for {list(wanted)}" for key, saved, wanted in report["mismatched_keys"]}
-    problems = [
-        _count(_others(report["missing_keys"], MAY_BE_ABSENT), "missing"),
-        _count(_others(report["unexpected_keys"], [*NOT_USED, *not_used]), "unknown to it"),
-        _count(shapes, "of another shape"),
-        *report["error_msgs"],
-    ]
-    if any(problems):
+    problems = fitting_problems(report, not_used)
+    if problems:
         raise CheckpointError(
-            f"{name} does not fit its architecture: {'; '.join(p for p in problems if p)}. Give a complete checkpoint "
-            "of a trained retriever (not of the bare language or vision model), and download it again if it was cut "
-            "short; weights are never filled in at random."
+            f"{name} does not fit its architecture: {problems}. Give a complete checkpoint of a trained retriever (not "
+            "of the bare language or vision model), and download it again if it was cut short; weights are never "
+            "filled in at random."
         )
+
+
+def fitting_problems(report: Mapping[str, Any], not_used: Collection[str] = ()) -> str:
+    """What does not fit, with the first few keys and their number; nothing if all is well.
+
+    Args:
+        report: `missing_keys`, `unexpected_keys`, `mismatched_keys` (key, saved and wanted shape) and `error_msgs`.
+        not_used: patterns of weights that may be there all the same.
+    """
+    shapes = {f"{key} {list(saved)} for {list(wanted)}" for key, saved, wanted in report.get("mismatched_keys", ())}
+    problems = [
+        _count(_others(report.get("missing_keys", ()), MAY_BE_ABSENT), "missing"),
+        _count(_others(report.get("unexpected_keys", ()), [*NOT_USED, *not_used]), "unknown to it"),
+        _count(shapes, "of another shape"),
+        *report.get("error_msgs", ()),
+    ]
+    return "; ".join(problem for problem in problems if problem)
 
 
 def _others(keys: Collection[str], patterns: Collection[str]) -> list[str]:

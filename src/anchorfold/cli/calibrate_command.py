@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +13,7 @@ import typer
 from anchorfold.cli.app import app, err, out, quiet_libraries
 from anchorfold.cli.options import Bidirectional, Device, TrustRemoteCode, numbers
 from anchorfold.cli.printing import table
+from anchorfold.errors import AnchorFoldError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +31,7 @@ def calibrate_command(
     seed: Annotated[int, typer.Option(help="Of the choice of pairs.")] = 42,
     compare: Annotated[bool, typer.Option("--compare", help="Run every training-free method on them.")] = False,
     ratios: Annotated[str, typer.Option(help="Ratios to compare at.")] = "0.2,0.1,0.05",
-    to: Annotated[Path | None, typer.Option("--to", help="The settings file. Default: into a model folder, else ./anchorfold.json.")] = None,  # noqa: E501
+    to: Annotated[Path | None, typer.Option("--to", help="The settings file. Default: where `load` looks for it.")] = None,  # noqa: E501
     figure: Annotated[Path | None, typer.Option(help="Draw the paper's two panels into this file.")] = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
@@ -36,21 +39,24 @@ def calibrate_command(
 ) -> None:  # fmt: skip
     """Find a backbone's layer window and depth from unlabelled pairs, as the paper's appendix D does.
 
-    Writes a small file that `anchorfold.load` picks up beside the model. With --compare it tells which compressor keeps
-    the most score on this backbone: learn that before you index a million pages.
+    Writes a small file where `anchorfold.load` looks for it: beside a folder's weights or adapters, else in your cache.
+    With --compare it tells which compressor keeps the most score on this backbone: learn that before you index a
+    million pages.
 
     \b
     Examples
       anchorfold calibrate ./my-model --pairs ./my-corpus
       anchorfold calibrate vidore/colpali-v1.3-hf --compare --figure calibration.png
     """
-    from anchorfold.attention.layer_settings import CALIBRATION_FILE, write_settings
+    from anchorfold.attention.layer_settings import write_settings
     from anchorfold.backbones import load
     from anchorfold.evaluation.calibration import calibrate
     from anchorfold.evaluation.pairs import find_pairs
 
     quiet_libraries()
     retriever = load(model, device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional)
+    target = to or retriever.calibration_file
+    require_writable(target)
     with err.status("reading pairs") as status:
 
         def counted_pairs() -> Iterator[Pair]:
@@ -58,44 +64,55 @@ def calibrate_command(
                 status.update(f"pair {number} of at most {count}")
                 yield pair
 
-        found = calibrate(retriever, counted_pairs())
-        show(found)
+        calibration = calibrate(retriever, counted_pairs())
+        show(calibration)
+        # Learned tokens that the model appends to pages are part of it, and not found by calibrating.
+        settings = replace(calibration.settings, universal=retriever.settings.universal)
         if compare:
             from anchorfold.evaluation.suitability import compare_on_pairs
 
-            retriever.settings = found.settings
+            retriever.settings = settings
             show_comparison(compare_on_pairs(retriever, counted_pairs(), numbers(ratios, float)))
-    verdict(found)
-    place = to or (Path(model) / CALIBRATION_FILE if Path(model).is_dir() else Path(CALIBRATION_FILE))
-    write_settings(place, found.settings)
-    out.print(f"wrote {place}", markup=False)
+    verdict(calibration)
+    write_settings(target, settings)
+    found_by = f"load({model!r}, settings={str(to)!r}) reads it" if to else f"load({model!r}) finds it there"
+    out.print(f"wrote {target}: {found_by}", markup=False)
     if figure is not None:
         from anchorfold.evaluation.figures.calibration import draw_calibration
 
-        draw_calibration(found, figure, retriever.name)
+        draw_calibration(calibration, figure, retriever.name)
         out.print(f"wrote {figure}", markup=False)
 
 
-def show(found: Calibration) -> None:
+def require_writable(target: Path) -> None:
+    """A calibration takes long: say at once that it could not be written."""
+    folder = next(parent for parent in target.absolute().parents if parent.exists())
+    if not os.access(target if target.exists() else folder, os.W_OK):
+        raise AnchorFoldError(
+            f"{target} cannot be written: name another file with --to, and read it with load(..., settings=FILE)."
+        )
+
+
+def show(calibration: Calibration) -> None:
     """The joint candidates, one a depth."""
     rows = []
-    for depth, values in found.values.items():
-        first, last = found.windows[depth]
+    for depth, values in calibration.values.items():
+        first, last = calibration.windows[depth]
         mean = fmean(values)
         error = (sum((v - mean) ** 2 for v in values) / max(len(values) - 1, 1) / len(values)) ** 0.5
-        chosen = "chosen" if depth == found.settings.steps else ""
+        chosen = "chosen" if depth == calibration.settings.steps else ""
         rows.append((depth, f"{first}-{last}", f"{mean:.3f} +- {error:.3f}", chosen))
-    title = f"score kept at ratio 0.2, {len(found.random)} pairs"
+    title = f"score kept at ratio 0.2, {len(calibration.random)} pairs"
     table([("K", "right"), ("layers", "right"), ("kept, %", "right"), ("", "left")], rows, title)
-    first, last = found.settings.sap_window
+    first, last = calibration.settings.sap_window
     out.print(f"SAP's own rule chooses layers {first}-{last}.")
 
 
-def verdict(found: Calibration) -> None:
+def verdict(calibration: Calibration) -> None:
     """Whether central tokens make better anchors than random ones here."""
-    gain, error = found.advantage
-    kept = fmean(found.random)
-    if found.suits:
+    gain, error = calibration.advantage
+    kept = fmean(calibration.random)
+    if calibration.suits:
         out.print(
             f"AnchorFold suits this backbone: {gain:+.2f} +- {error:.2f} points over random anchors ({kept:.2f} %)."
         )
@@ -106,14 +123,14 @@ def verdict(found: Calibration) -> None:
         )
 
 
-def show_comparison(found: list[Kept]) -> None:
+def show_comparison(retentions: list[Kept]) -> None:
     """Methods by what they keep, at each ratio."""
-    for ratio in dict.fromkeys(k.ratio for k in found):
-        there = sorted((k for k in found if k.ratio == ratio), key=lambda k: -k.retention)
-        rows = [(k.method, f"{k.retention:.2f}", "" if k.method == "anchorfold" else f"{k.lead:+.2f} ({k.low:+.2f} to {k.high:+.2f})") for k in there]  # fmt: skip  # noqa: E501
+    for ratio in dict.fromkeys(k.ratio for k in retentions):
+        methods = sorted((k for k in retentions if k.ratio == ratio), key=lambda k: -k.retention)
+        rows = [(k.method, f"{k.retention:.2f}", "" if k.method == "anchorfold" else f"{k.lead:+.2f} ({k.low:+.2f} to {k.high:+.2f})") for k in methods]  # fmt: skip  # noqa: E501
         table(
             [("method", "left"), ("score kept, %", "right"), ("AnchorFold's lead, 95 %", "right")],
             rows,
             f"ratio {ratio:g}",
         )
-        out.print(f"{there[0].method} keeps the most score at ratio {ratio:g}.\n")
+        out.print(f"{methods[0].method} keeps the most score at ratio {ratio:g}.\n")

@@ -11,7 +11,7 @@ from anchorfold._numerics import require_finite, widen
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.attention.signals import Propagated
 from anchorfold.compressors.base import BudgetCompressor, keep
-from anchorfold.focus import require_steps
+from anchorfold.focus import centrality, require_steps, similarity_graph
 from anchorfold.fold import Folded, fold_onto, top_tokens
 from anchorfold.page import PageState
 
@@ -23,7 +23,9 @@ class AnchorFold(BudgetCompressor):
         ratio, cap: the budget, exactly one of them.
         steps: propagation depth K; the backbone's calibrated one (6 in the paper) if None.
         window: first and last layer, zero-based, inclusive; the backbone's calibrated one if None.
-        anchors: "centrality", or "random" with `seed` (the ablation without centrality selection).
+        anchors: "centrality", or "random" with `seed` (the ablation without centrality selection), or "similarity":
+            central in the page's own similarities instead of in attention, for where there are only vectors. Ours,
+            not the paper's; it decides the weights too.
         folding: False keeps the anchors' own vectors only (the ablation without folding).
         weights: "centrality", or "uniform" (the ablation without centrality weighting).
         seed: for random anchors.
@@ -43,7 +45,7 @@ class AnchorFold(BudgetCompressor):
         cap: int | None = None,
         steps: int | None = None,
         window: tuple[int, int] | None = None,
-        anchors: Literal["centrality", "random"] = "centrality",
+        anchors: Literal["centrality", "random", "similarity"] = "centrality",
         folding: bool = True,
         weights: Literal["centrality", "uniform"] = "centrality",
         seed: int = 0,
@@ -51,22 +53,27 @@ class AnchorFold(BudgetCompressor):
         super().__init__(ratio, cap=cap)
         if steps is not None:
             require_steps(steps)
-        if anchors not in ("centrality", "random"):
-            raise ValueError(f'anchors must be "centrality" or "random", got {anchors!r}.')
+        if anchors not in ("centrality", "random", "similarity"):
+            raise ValueError(f'anchors must be "centrality", "random" or "similarity", got {anchors!r}.')
         if weights not in ("centrality", "uniform"):
             raise ValueError(f'weights must be "centrality" or "uniform", got {weights!r}.')
         self.steps, self.window, self.seed = steps, window, seed
         self.anchors, self.folding, self.weights = anchors, folding, weights
 
     def signals(self, settings: LayerSettings) -> Sequence[Propagated]:
-        """The window's layer scores at depth K."""
+        """The window's layer scores at depth K; none if the page's similarities stand in for them."""
+        if self.anchors == "similarity":
+            return ()
         first, last = self.window or settings.window
         return [Propagated(layer, self.steps or settings.steps) for layer in range(first, last + 1)]
 
     def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Focus, then fold."""
-        alpha = page.mean_signal(self.signals(settings)).to(page.hidden.device)
         require_finite("hidden", page.hidden)
+        if self.anchors == "similarity":
+            alpha = centrality([similarity_graph(page.embeddings)], self.steps or settings.steps)
+        else:
+            alpha = page.mean_signal(self.signals(settings)).to(page.hidden.device)
         require_finite("alpha", alpha)
         if self.anchors == "random":
             anchors = random_tokens(len(page), m, self.seed).to(alpha.device)

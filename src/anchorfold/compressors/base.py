@@ -171,6 +171,7 @@ OURS = {
     "random": "random_pruning:RandomPruning",
     "sap": "sap:SAP",
     "semantic-clustering": "semantic_clustering:SemanticClustering",
+    "similarity-fold": "similarity_fold:SimilarityFold",
     "spread-fold": "spread_fold:SpreadFold",
     "ward": "ward:Ward",
 }

@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,7 +23,8 @@ from typing import Any
 import torch
 from PIL import Image
 
-from anchorfold.backbones.base import Retriever
+from anchorfold.attention.layer_settings import UncalibratedWarning
+from anchorfold.backbones.base import CausalBackboneWarning, Retriever
 from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation.benchmarks import find_corpora
 from anchorfold.evaluation.corpus import Corpus, local_corpus
@@ -71,6 +73,8 @@ def time_method(model: Retriever, method: Method, images: Sequence[Image.Image],
     if not each.ready:
         each.calibrate_on(model, images[: each.calibration_pages])
     signals = list(each.signals(model.settings))
+    if signals:
+        model.warn_if_causal()  # before the clock runs
     batches = [model.prepare_pages([image]) for image in images]
     totals: list[list[float]] = []
     folds: list[list[float]] = []
@@ -113,19 +117,25 @@ def run_apart(model: str, corpus: str, method: Method, sizes: tuple[int, int, in
         raise AnchorFoldError(
             f"timing {method.label} failed: {(done.stderr.strip().splitlines() or ['no reason'])[-1]}"
         )
-    return Latency(**json.loads(done.stdout.splitlines()[-1]))
+    result = json.loads(done.stdout.splitlines()[-1])
+    for text in result["warnings"]:
+        warnings.warn(text, stacklevel=2)
+    return Latency(**result["latency"])
 
 
 def main() -> None:
-    """Time one method, given as JSON; prints its latency as JSON."""
+    """Time one method, given as JSON; prints its latency, and what the model warns of, as JSON."""
     from anchorfold.backbones import load
 
     job = json.loads(sys.argv[1])
-    model = load(job["model"], **job["options"])
-    sample, warm_up, passes = job["sizes"]
-    corpora = find_corpora(job["corpus"]) or [local_corpus(job["corpus"])]
-    images = [image.convert("RGB") for image in sample_pages(corpora, model.page_pixels, sample)]
-    print(json.dumps(asdict(time_method(model, Method(**job["method"]), images, warm_up, passes))))
+    with warnings.catch_warnings(record=True) as caught:
+        model = load(job["model"], **job["options"])
+        sample, warm_up, passes = job["sizes"]
+        corpora = find_corpora(job["corpus"]) or [local_corpus(job["corpus"])]
+        images = [image.convert("RGB") for image in sample_pages(corpora, model.page_pixels, sample)]
+        latency = time_method(model, Method(**job["method"]), images, warm_up, passes)
+    ours = [str(w.message) for w in caught if issubclass(w.category, (CausalBackboneWarning, UncalibratedWarning))]
+    print(json.dumps({"latency": asdict(latency), "warnings": ours}))
 
 
 if __name__ == "__main__":

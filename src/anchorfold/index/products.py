@@ -77,7 +77,8 @@ def integers_are_quick(coding: Coding) -> bool:
     best = [np.inf, np.inf]
     try:
         with one_blas_thread():
-            if not np.array_equal(*(way(codes, scales, 64) for way in ways)):
+            floats, integers = (way(codes, scales, 64) for way in ways)
+            if not np.array_equal(floats, integers):
                 return False  # kernels for processors without VNNI overflow
             for _ in range(TRIAL_ROUNDS):
                 for number, way in enumerate(ways):

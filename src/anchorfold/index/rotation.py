@@ -65,7 +65,7 @@ def hadamard(vectors: np.ndarray) -> np.ndarray:
 
 @lru_cache
 def _matrix(size: int) -> np.ndarray:
-    matrix = np.ones((1, 1), np.float32)
+    matrix: np.ndarray = np.ones((1, 1), np.float32)
     while len(matrix) < size:
         matrix = np.block([[matrix, matrix], [matrix, -matrix]]) / np.float32(2**0.5)
     return matrix.astype(np.float32)

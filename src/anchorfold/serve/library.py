@@ -6,7 +6,7 @@ import hashlib
 import io
 import os
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -114,6 +114,17 @@ class Library:
         """A page by its id; KeyError if there is none."""
         self._refresh()
         return self._pages[identity]
+
+    def find(self, document: str, number: int) -> PageReference:
+        """A page by its document's public name and its number; KeyError if there is none."""
+        self._refresh()
+        source = next((source for source, name in self._names.items() if name == document), "")
+        return self._pages[page_id(source, number)]
+
+    def documents(self) -> dict[str, int]:
+        """How many pages of each document are indexed, by public name."""
+        self._refresh()
+        return dict(sorted(Counter(page.document for page in self._pages.values()).items()))
 
     def stored(self, page: PageReference) -> tuple[EncodedPage, dict[str, Any]]:
         """A page as it is stored, and its row."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from anchorfold.attention.layer_settings import LayerSettings, settings_for
+from anchorfold.attention.layer_settings import CALIBRATION_FILE, LayerSettings
 from anchorfold.backbones.base import PageBatch, Retriever
 from anchorfold.backbones.checkpoint import Backbone, Checkpoint
 from anchorfold.backbones.nano.config import NanoConfig
@@ -36,18 +35,12 @@ class Nano(Retriever):
         self.processor, self.words = processor, words
 
     @classmethod
-    def load(cls, folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> Nano:
-        """From a checkpoint folder; the embedded one is `query_side.WEIGHTS`."""
-        model = load_strictly(NanoModel, str(folder), dtype=dtype).to(device)
-        words = WordIndex.load(folder)
-        settings = settings_for(cls.family, len(model.layers), folder)
-        return cls(model, NanoImageProcessor.from_pretrained(folder), words, settings, name)
-
-    @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint) -> Nano:
         """The embedded weights by their name, or a folder."""
         folder = checkpoint.folder or WEIGHTS
-        return cls.load(folder, checkpoint.name, checkpoint.device, checkpoint.dtype)
+        model = load_strictly(NanoModel, str(folder), dtype=checkpoint.dtype).to(checkpoint.device)
+        settings = checkpoint.layer_settings(cls.family, len(model.layers), model, folder / CALIBRATION_FILE)
+        return cls(model, NanoImageProcessor.from_pretrained(folder), WordIndex.load(folder), settings, checkpoint.name)
 
     @cached_property
     def attention_layers(self) -> list[nn.Module]:

@@ -20,7 +20,8 @@ from anchorfold.index.store.durable import replace_synced, sync_folder, to_disk,
 from anchorfold.index.store.faults import damaged, is_there, moved
 from anchorfold.index.store.settings import IndexSettings
 
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 
 HEAD, LOGS = "head", "logs"
 SPARE = 1 << 16  # bytes of log that are not worth writing it anew

@@ -1,0 +1,69 @@
+"""Published checkpoints that this package can load: what is known of each without downloading it.
+
+From the model cards, colpali-engine and mteb. What is not known is None; nothing here is read when a model is loaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from anchorfold.attention.layer_settings import (
+    CALIBRATION_FILE,
+    PAPER,
+    LayerSettings,
+    guess,
+    read_settings,
+)
+from anchorfold.backbones.calibrations import model_folder
+from anchorfold.backbones.nano.query_side import WEIGHTS
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """A checkpoint: `dim` of its vectors, at most `visual_tokens` a page, `layers` of its language model.
+
+    `causal` tells whether its visual tokens are kept from looking ahead, which the paper's method assumes they can.
+    """
+
+    name: str
+    family: str
+    dim: int
+    visual_tokens: int | None
+    layers: int
+    causal: bool
+    licence: str
+
+    def settings(self) -> LayerSettings:
+        """What compressors listen to if it is loaded: its calibration on this machine, the paper's, or a guess."""
+        # Several calibrations are of several revisions or weights; the newest is the likeliest to be meant.
+        files = sorted(model_folder(self.name).glob("*.json"), key=lambda file: file.stat().st_mtime, reverse=True)
+        if self.name == "nano":
+            files.append(WEIGHTS / CALIBRATION_FILE)
+        if files:
+            return read_settings(files[0], self.layers)
+        known = PAPER.get(self.family)
+        return known if known is not None and known.layers == self.layers else guess(self.layers)
+
+    def source(self) -> str:
+        """Where these settings are from, for people."""
+        source = self.settings().source
+        if source in ("paper", "guess"):
+            return {"paper": "the paper", "guess": "a guess: 70-90 % of depth"}[source]
+        return "this package" if Path(source).is_relative_to(WEIGHTS) else f"calibrated here ({Path(source).name})"
+
+
+NON_COMMERCIAL = "NVIDIA non-commercial, Llama 3.2 community"
+KNOWN = [
+    KnownModel("nano", "nano", 128, 1600, 6, False, "Apache-2.0"),
+    KnownModel("vidore/colpali-v1.3-hf", "colpali", 128, 1024, 18, False, "Gemma; adapters MIT"),
+    KnownModel("vidore/colqwen2-v1.0", "colqwen2", 128, 768, 28, True, "Apache-2.0; adapters MIT"),
+    KnownModel("vidore/colqwen2-v1.0-hf", "colqwen2", 128, 768, 28, True, "Apache-2.0"),
+    KnownModel("vidore/colqwen2.5-v0.2", "colqwen2.5", 128, 768, 36, True, "Qwen research (base); adapters MIT"),
+    KnownModel("TomoroAI/tomoro-colqwen3-embed-4b", "colqwen3", 320, 1280, 36, True, "Apache-2.0"),
+    KnownModel("TomoroAI/tomoro-colqwen3-embed-8b", "colqwen3", 320, 1280, 36, True, "Apache-2.0"),
+    KnownModel("ModernVBERT/colmodernvbert", "colmodernvbert", 128, None, 22, False, "MIT"),
+    KnownModel("nvidia/llama-nemotron-colembed-vl-3b-v2", "nemotron", 3072, 2304, 28, False, NON_COMMERCIAL),
+    KnownModel("nvidia/nemotron-colembed-vl-4b-v2", "nemotron-qwen3", 2560, None, 36, False, "CC-BY-NC-4.0"),
+    KnownModel("nvidia/nemotron-colembed-vl-8b-v2", "nemotron-qwen3", 4096, None, 36, False, "CC-BY-NC-4.0"),
+]

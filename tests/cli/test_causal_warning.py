@@ -1,0 +1,85 @@
+"""Every command that listens to attention says once, in one sentence, that a backbone is causal."""
+
+import json
+import warnings
+
+import pytest
+from typer.testing import CliRunner
+
+import anchorfold
+from anchorfold.cli import ablate_command, bench_command, calibrate_command, eval_command, index_command  # noqa: F401
+from anchorfold.cli.app import app
+from tests.backbones.test_multivector import encoder_for
+from tests.number_reader import write_pdf
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    write_pdf(folder / "pdfs/a.pdf", [0, 100, 200])
+    lines = [{"id": f"q{i}", "text": f"words number {i}", "relevant": [["a.pdf", i % 3]]} for i in range(9)]
+    (folder / "queries.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return folder
+
+
+def causal_warnings(run):
+    """The warnings of that kind that a run gives."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        run()
+    texts = [str(w.message) for w in caught]
+    return [text for text in texts if "is causal: its visual tokens cannot look ahead" in text]
+
+
+COMMANDS = {
+    "eval": ("eval", "CORPUS", "--methods", "anchorfold,sap", "--ratios", "0.5", "--to", "OUT"),
+    "calibrate": ("calibrate", "MODEL", "--pairs", "CORPUS", "--count", "9", "--to", "OUT/settings.json"),
+    "ablate": ("ablate", "variants", "CORPUS", "--to", "OUT"),
+    "index": ("index", "CORPUS/pdfs", "--to", "OUT/my.index"),
+}
+BENCH = (
+    "bench",
+    "efficiency",
+    "--corpus",
+    "CORPUS",
+    "--methods",
+    "sap",
+    "--pages",
+    "1",
+    "--warm-up",
+    "0",
+    "--passes",
+    "1",
+)
+
+
+@pytest.mark.parametrize(
+    "command", [*COMMANDS.values(), pytest.param(BENCH, marks=pytest.mark.slow)], ids=[*COMMANDS, "bench"]
+)
+def test_commands(command, corpus, checkpoints, tmp_path):
+    model = str(checkpoints["colqwen2"])
+    words = [w.replace("CORPUS", str(corpus)).replace("OUT", str(tmp_path)).replace("MODEL", model) for w in command]
+    words += [] if "MODEL" in command else ["--model", model]
+
+    def run():
+        completed = CliRunner().invoke(app, words, catch_exceptions=False)
+        assert completed.exit_code == 0, completed.output
+
+    (text,) = causal_warnings(run)
+    assert ". " not in text
+
+
+def test_attach(checkpoints, images):
+    encoder = encoder_for(checkpoints["colqwen2"])
+
+    def run():
+        anchorfold.attach(encoder, anchorfold.AnchorFold(ratio=0.5))
+        for _ in range(2):
+            encoder.encode_document(images[:1])
+
+    assert len(causal_warnings(run)) == 1
+
+
+def test_a_bidirectional_one_is_silent(checkpoints, images):
+    model = anchorfold.load(checkpoints["colqwen2.5"])
+    assert causal_warnings(lambda: model.encode_pages(images[:1], anchorfold.AnchorFold(ratio=0.5))) == []

@@ -1,0 +1,66 @@
+"""`anchorfold models`: what is known of published checkpoints, before anything is downloaded."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from anchorfold.attention.layer_settings import PAPER, LayerSettings, write_settings
+from anchorfold.backbones.calibrations import model_folder
+from anchorfold.backbones.catalogue import KNOWN
+from anchorfold.backbones.colqwen_layouts import LAYOUTS
+from anchorfold.backbones.nano.config import NanoConfig
+from anchorfold.backbones.nano.query_side import WEIGHTS
+from anchorfold.cli import models_command  # noqa: F401
+from anchorfold.cli.app import app
+
+
+def run(*arguments):
+    completed = CliRunner().invoke(app, ["models", *arguments], catch_exceptions=False)
+    assert completed.exit_code == 0, completed.output
+    return completed.output
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("ANCHORFOLD_CACHE", str(tmp_path))
+
+
+def test_a_line_a_model():
+    output = run()
+    for model in KNOWN:
+        (line,) = [line for line in output.splitlines() if line.startswith(f"{model.name} ")]
+        assert model.licence in line
+        assert ("causal" in line) == model.causal
+    assert "11-14, 6" in output
+    assert "the paper" in output
+
+
+def test_as_json():
+    entries = {entry["name"]: entry for entry in json.loads(run("--json"))}
+    colpali, nano = entries["vidore/colpali-v1.3-hf"], entries["nano"]
+    assert (colpali["window"], colpali["sap_window"], colpali["steps"]) == ([11, 14], [11, 14], 6)
+    assert (colpali["dim"], colpali["visual_tokens"], colpali["settings_from"]) == (128, 1024, "the paper")
+    assert nano["settings_from"] == "this package"
+    assert entries["TomoroAI/tomoro-colqwen3-embed-4b"]["settings_from"].startswith("a guess")
+
+
+def test_a_calibration_on_this_machine_is_shown():
+    file = model_folder("TomoroAI/tomoro-colqwen3-embed-4b") / "main-abc.json"
+    write_settings(file, LayerSettings((20, 22), (3, 4), 36, steps=2))
+    entry = {entry["name"]: entry for entry in json.loads(run("--json"))}["TomoroAI/tomoro-colqwen3-embed-4b"]
+    assert (entry["window"], entry["steps"]) == ([20, 22], 2)
+    assert entry["settings_from"] == "calibrated here (main-abc.json)"
+
+
+def test_what_is_listed_agrees_with_what_is_loaded():
+    known = {model.family: model for model in KNOWN}
+    for family, settings in PAPER.items():
+        assert known[family].layers == settings.layers
+    for layout in LAYOUTS.values():
+        tokens = {model.visual_tokens for model in KNOWN if model.family == layout.family}
+        assert layout.visual_tokens in tokens or layout.family == "colqwen3"
+    nano = NanoConfig.from_pretrained(WEIGHTS)
+    listed = known["nano"]
+    assert (listed.dim, listed.visual_tokens) == (nano.embedding_dim, nano.max_patches)
+    assert listed.layers == nano.num_hidden_layers
