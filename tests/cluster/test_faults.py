@@ -127,7 +127,7 @@ def test_a_node_that_falls_silent_is_done_without(nodes, make_index, documents, 
     assert contents(index) == expected
 
 
-def test_a_driver_that_is_killed_loses_nothing_and_a_rerun_goes_on(nodes, cluster, make_index, documents, expected):
+def test_a_driver_that_is_killed_loses_nothing_and_a_rerun_goes_on(nodes, make_index, documents, expected):
     index = make_index()
     command = [sys.executable, "-c", DRIVER, documents, index.path, nodes.address]
     environment = {**nodes.environment, "PYTHONPATH": f"{nodes.path}{os.pathsep}{ROOT}"}
@@ -139,7 +139,7 @@ def test_a_driver_that_is_killed_loses_nothing_and_a_rerun_goes_on(nodes, cluste
     driver.communicate()
     before = contents(index)
     assert 20 <= len(before) < PAGES
-    report = index.add(documents, cluster=cluster)
+    report = index.add(documents)
     assert report.pages == PAGES - len(before)
     after = contents(index)
     assert after == expected
@@ -161,5 +161,5 @@ def test_a_full_disk_is_one_sentence_and_a_rerun_goes_on(cluster, make_index, do
         with pytest.raises(DiskFullError, match="disk is full"):
             index.add(documents, cluster=cluster)
     assert len(contents(index)) == commits[0]
-    index.add(documents, cluster=cluster)
+    index.add(documents)
     assert contents(index) == expected
