@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -31,7 +32,8 @@ from anchorfold.cluster import Cluster
 from anchorfold.index import ingest
 ingest.COMMIT_PAGES = 8
 index = Index.open(sys.argv[2])
-report = index.add(sys.argv[1], prune=True, cluster=Cluster(sys.argv[3], task_pages=8))
+cluster = Cluster(sys.argv[3], task_pages=8)
+report = index.add(sys.argv[1], prune=True, cluster=cluster, progress=lambda p: print(p.pages, flush=True))
 print("done", report.skipped, flush=True)
 """
 
@@ -85,6 +87,7 @@ class Soak:
             self.nodes.stop(last)
             self.nodes.add()
         self.kills[kind] += 1
+        print(f"killed a {kind}", flush=True)
 
     def run(self, killing: bool) -> bool:
         """One run of indexing; whether it came to its end."""
@@ -92,13 +95,18 @@ class Soak:
         driver = subprocess.Popen(
             command, env=self.nodes.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        due = time.monotonic() + self.rng.uniform(2, 12)
+        lines: list[str] = []
+        reader = threading.Thread(target=lambda: lines.extend(driver.stdout or ()))
+        reader.start()
+        # By pages rather than by time, or nothing would ever get done on a slow machine.
+        due = self.rng.choice([0, 5, 20, 60])
         while driver.poll() is None:
-            time.sleep(0.1)
-            if killing and time.monotonic() > due:
+            time.sleep(0.05)
+            if killing and len(lines) > due:
                 self.kill_something(driver)
-                due = time.monotonic() + self.rng.uniform(0.5, 5)
-        output = driver.stdout.read() if driver.stdout else ""
+                due = len(lines) + self.rng.choice([0, 5, 20, 60])
+        reader.join()
+        output = "".join(lines)
         finished = "done" in output
         if finished:
             self.lines.append(output.strip().splitlines()[-1])
