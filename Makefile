@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=# for pytest: make test ARGS=tests/index
 
-.PHONY: help install hooks demo browser test test-quick test-newest coverage lint format types wheel smoke smoke-sdist clean
+.PHONY: help install hooks demo browser test test-quick test-newest coverage lint format types docs wheel smoke smoke-sdist clean
 
 help:  ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-13s %s\n", $$1, $$2}'
@@ -62,6 +62,9 @@ format: $(STAMP)  ## mend style
 
 types: $(STAMP)  ## check types
 	$(BIN)/mypy
+
+docs: $(STAMP)  ## build the documentation in build/site; a dead link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 wheel: $(STAMP)  ## build the sdist, and the wheel from it, in dist
 	rm -rf dist

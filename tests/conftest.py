@@ -1,5 +1,6 @@
 """Tiny random checkpoints of the true architectures, made once a session and loaded through the public path."""
 
+import contextlib
 import warnings
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from PIL import Image
 
 import anchorfold
+from anchorfold.demo.corpus import new_document, text
 from anchorfold.testing import tiny
 
 torch.set_num_threads(2)
@@ -31,12 +33,12 @@ def checkpoints(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def models(checkpoints):
-    found = {}
+    models = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for kind, folder in checkpoints.items():
-            found[kind] = anchorfold.load(folder, device="cpu")
-    return found
+            models[kind] = anchorfold.load(folder, device="cpu")
+    return models
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +47,22 @@ def images():
     rng = np.random.default_rng(7)
     sizes = [(200, 150), (120, 240), (90, 90), (300, 60)]
     return [Image.fromarray(rng.integers(0, 255, (h, w, 3), dtype=np.uint8)) for h, w in sizes]
+
+
+@pytest.fixture(scope="session")
+def report_folder(tmp_path_factory):
+    """reports/ with a PDF of two pages and a picture without text, and my.index of them, made with nano."""
+    folder = tmp_path_factory.mktemp("report")
+    document = new_document()
+    for title in ("Letter to our shareholders", "Net revenue by region"):
+        document.add_page()
+        text(document, title, 28)
+    (folder / "reports").mkdir()
+    document.output(str(folder / "reports" / "annual.pdf"))
+    Image.new("RGB", (300, 400), "white").save(folder / "reports" / "scan.png")
+    with contextlib.chdir(folder):
+        anchorfold.Index.create("my.index", compressor=anchorfold.AnchorFold(ratio=0.1)).add("reports")
+    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,9 @@
 """AnchorFold: visual document search, 5 to 20 times smaller, without losing the answers.
 
-Three ways in: `Index` for documents, `load` and a compressor for pages of your own, `attach` for an encoder that you
-run already. The names are listed in `__init__.pyi`, and each is imported when it is first used: a command starts
-without waiting for what it does not need.
+Four ways in: `Index` for documents, `load` and a compressor for pages of your own, `attach` for an encoder that you
+run already, `compress` and `compress_vectors` for hidden states or vectors that you have. The names are
+listed in `__init__.pyi`, and each is imported when it is first used: a command starts without waiting for what it does
+not need.
 
 It logs under the name `anchorfold`, and says nothing unless the application asks:
 `logging.getLogger("anchorfold").setLevel("INFO")`, or `anchorfold --verbose ...`.

@@ -1,6 +1,7 @@
 from . import attention as attention
 from . import backbones as backbones
 from . import budget as budget
+from . import cluster as cluster
 from . import compressors as compressors
 from . import documents as documents
 from . import errors as errors
@@ -12,6 +13,7 @@ from . import index as index
 from . import page as page
 from . import scoring as scoring
 from . import testing as testing
+from . import vectors as vectors
 from .attention.layer_settings import LayerSettings as LayerSettings
 from .attention.layer_settings import UncalibratedWarning as UncalibratedWarning
 from .backbones import CausalBackboneWarning as CausalBackboneWarning
@@ -31,6 +33,7 @@ from .compressors import FullIndex as FullIndex
 from .compressors import Pooling1D as Pooling1D
 from .compressors import RandomPruning as RandomPruning
 from .compressors import SemanticClustering as SemanticClustering
+from .compressors import SimilarityFold as SimilarityFold
 from .compressors import SpreadFold as SpreadFold
 from .compressors import Ward as Ward
 from .compressors import compressor as compressor
@@ -45,6 +48,7 @@ from .errors import LockedError as LockedError
 from .errors import MismatchError as MismatchError
 from .errors import NotAnIndexError as NotAnIndexError
 from .errors import StoreError as StoreError
+from .errors import UnavailableError as UnavailableError
 from .errors import UnreadableDocumentError as UnreadableDocumentError
 from .evaluation.calibration import choose_depth as choose_depth
 from .evaluation.calibration import choose_window as choose_window
@@ -61,5 +65,7 @@ from .page import PageState as PageState
 from .page import PatchGrid as PatchGrid
 from .scoring import maxsim as maxsim
 from .scoring import score_retention as score_retention
+from .vectors import compress as compress
+from .vectors import compress_vectors as compress_vectors
 
 __version__: str

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def entry_points(**selection: str) -> EntryPoints:
+def entry_points(group: str, name: str | None = None) -> EntryPoints:
     """What installed packages offer; reading that takes a while, so it is imported when it is asked for."""
     from importlib import metadata
 
-    return metadata.entry_points(**selection)
+    points = metadata.entry_points(group=group)
+    return points if name is None else points.select(name=name)
 
 
 class Registry(Generic[T]):

@@ -45,6 +45,20 @@ def visual_graph(attention: Tensor, visual: Tensor | Sequence[int]) -> Tensor:
     return torch.where(mass > 0, graph / mass.clamp(min=torch.finfo(graph.dtype).tiny), uniform)
 
 
+def similarity_graph(embeddings: Tensor, temperature: float = 0.1) -> Tensor:
+    """The page's own similarities in place of attention: what can be propagated where there are only vectors.
+
+    Args:
+        embeddings: `(N, d_r)` L2-normalised.
+        temperature: of the softmax over cosine similarities.
+
+    Returns:
+        `(1, N, N)` row-stochastic, as one head's graph.
+    """
+    embeddings = widen(embeddings)
+    return (embeddings @ embeddings.T / temperature).softmax(-1)[None]
+
+
 def propagate(graph: Tensor, steps: int = 6) -> Tensor:
     """Push a uniform distribution through each head's graph.
 

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 
+from anchorfold.attention.listening_time import listening
 from anchorfold.attention.model_lock import model_lock, own_thread
 from anchorfold.attention.signals import LayerView, Signal
 from anchorfold.errors import BrokenModelError
@@ -124,10 +125,13 @@ class AttentionTap:
         model: the model to run inside the block.
         layers: its language layers' attention modules, in order.
         signals: what to collect; only the layers that they name do any extra work.
+        gradients: let gradients flow through what is collected, to train with it.
     """
 
-    def __init__(self, model: nn.Module, layers: Sequence[nn.Module], signals: Iterable[Signal]) -> None:
-        self.model, self.layers = model, list(layers)
+    def __init__(
+        self, model: nn.Module, layers: Sequence[nn.Module], signals: Iterable[Signal], gradients: bool = False
+    ) -> None:
+        self.model, self.layers, self.gradients = model, list(layers), gradients
         self.wanted: dict[int, list[Signal]] = {}
         for signal in dict.fromkeys(signals):
             if not 0 <= signal.layer < len(self.layers):
@@ -179,7 +183,11 @@ class AttentionTap:
         signals = self.wanted[number]
         kinds = {type(s): [r for r in signals if type(r) is type(s)] for s in signals}
 
-        @torch.no_grad()
+        def timed(query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:
+            with listening(query.device):
+                observe(query, key, mask, kwargs)
+
+        @torch.enable_grad() if self.gradients else torch.no_grad()  # type: ignore[untyped-decorator]
         def observe(query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:
             if self._visual is None:
                 raise UnreadableAttentionError(
@@ -202,7 +210,7 @@ class AttentionTap:
                 for kind, requests in kinds.items():
                     self.pages[b].update(kind.measure(requests, view))  # type: ignore[arg-type]
 
-        return observe
+        return timed
 
 
 def find_attention(model: nn.Module, run: Callable[[], object], tokens: int) -> list[nn.Module]:

@@ -16,6 +16,7 @@ from anchorfold.backbones.strict import fitting_problems
 from anchorfold.errors import CheckpointError
 
 _LORA = re.compile(r"(.+)\.(?:lora_\w+)(?:\.|$)")
+_TOKENS = ".token_adapter.trainable_tokens_delta"  # rows of an embedding that were trained along
 
 
 def add_adapters(model: nn.Module, checkpoint: Checkpoint) -> None:
@@ -35,8 +36,7 @@ def add_adapter(model: nn.Module, folder: Path, merge: bool) -> None:
     """Put LoRA adapters from a folder into the model, in place; `merge` folds them into the weights."""
     try:
         from peft import PeftConfig, get_peft_model_state_dict, inject_adapter_in_model, set_peft_model_state_dict
-        from peft.tuners.lora import LoraLayer
-        from peft.tuners.tuners_utils import check_target_module_exists
+        from peft.tuners.tuners_utils import BaseTunerLayer, check_target_module_exists
     except ImportError:
         raise ImportError(f"{folder} holds LoRA adapters: `pip install 'anchorfold[lora]'` to load them.") from None
 
@@ -70,7 +70,7 @@ def add_adapter(model: nn.Module, folder: Path, merge: bool) -> None:
     set_peft_model_state_dict(model, saved)
     model.load_state_dict({where[key]: weight for key, weight in whole.items()}, strict=False)
     for module in model.modules():
-        if merge and isinstance(module, LoraLayer):
+        if merge and isinstance(module, BaseTunerLayer):
             module.merge(safe_merge=True)
 
 
@@ -98,15 +98,16 @@ def _read(folder: Path) -> dict[str, Tensor]:
 
     safe = folder / "adapter_model.safetensors"
     if safe.is_file():
-        return load_file(safe)
+        weights: dict[str, Tensor] = load_file(safe)
+        return weights
     pickled: dict[str, Tensor] = torch.load(folder / "adapter_model.bin", "cpu", weights_only=True)
     return pickled
 
 
 def _module(key: str) -> str:
-    """The module that a LoRA weight belongs to."""
+    """The module that a LoRA weight or trained rows belong to."""
     match = _LORA.match(key)
-    return match[1] if match else key
+    return match[1] if match else key.removesuffix(_TOKENS)
 
 
 def _inside(key: str) -> str:

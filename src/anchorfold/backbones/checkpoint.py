@@ -124,6 +124,7 @@ _OURS = {
     "colmodernvbert": "retrieval_heads:COLMODERNVBERT",
     "colqwen": "colqwen_layouts:BACKBONE",
     "nemotron": "nemotron:BACKBONE",
+    "given-vectors": "given_vectors:BACKBONE",
 }
 # A package that brings a family of models, or one that needs no checkpoint, names it in this entry point group.
 BACKBONES: Registry[Backbone] = Registry(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -19,6 +20,7 @@ from anchorfold.backbones.checkpoint import Checkpoint
 from anchorfold.backbones.colqwen_layouts import IMAGE_TOKEN, KEY_MAPPING, LAYOUTS, TEXT, Layout, with_chat_prompts
 from anchorfold.backbones.qwen_images import load_image_processor
 from anchorfold.backbones.retrieval_heads import merged_grids
+from anchorfold.backbones.universal import add_universal_tokens, universal_count, universal_text
 
 DIMENSION_KEYS = ("embedding_dim", "embed_dim", "dim")  # ours and transformers', TomoroAI's, colpali-engine's
 
@@ -85,7 +87,8 @@ class ColQwen(PromptedRetriever):
     def __init__(
         self, model: Any, tokenizer: Any, image_processor: Any, settings: LayerSettings, name: str, layout: Layout
     ) -> None:
-        super().__init__(model, settings, name)
+        self.universal = universal_count(model.config)
+        super().__init__(model, replace(settings, universal=self.universal), name)
         self.family = layout.family
         self.layout = layout
         self.tokenizer = tokenizer
@@ -102,6 +105,11 @@ class ColQwen(PromptedRetriever):
         """`custom_text_proj`."""
         return self.model.custom_text_proj
 
+    def add_universal_tokens(self, count: int) -> list[int]:
+        """Append `count` new universal tokens to every page, for AGC; returns their ids."""
+        self.universal, self.settings = count, replace(self.settings, universal=count)
+        return add_universal_tokens(self.model, self.tokenizer, count)
+
     def project(self, hidden: Tensor) -> Tensor:
         """As the base class, also where adapters are kept apart."""
         return apply_projection(plain_linear(self.projection), hidden)
@@ -112,7 +120,8 @@ class ColQwen(PromptedRetriever):
         grid = pixels["image_grid_thw"]
         merge = self.image_processor.merge_size
         counts = (grid.prod(1) // merge**2).tolist()
-        prompts = [self.layout.page_prompt.replace(IMAGE_TOKEN, IMAGE_TOKEN * n) for n in counts]
+        prompt = self.layout.page_prompt + universal_text(self.universal)
+        prompts = [prompt.replace(IMAGE_TOKEN, IMAGE_TOKEN * n) for n in counts]
         inputs = dict(self.tokenizer(prompts, return_tensors="pt", padding=True))
         visual = inputs["input_ids"] == self.image_token_id
         inputs |= {
@@ -139,9 +148,12 @@ def load_colqwen(checkpoint: Checkpoint) -> ColQwen:
     adapted = "peft_type" in checkpoint.config
     base = checkpoint.base(**_base_of(checkpoint)) if adapted else checkpoint
     layout = _layout(checkpoint.name, base)
+    # Adapters do not show whether they were trained with a causal mask, or with universal tokens: the configuration
+    # that `training/colqwen25` writes beside them does.
+    trained = (checkpoint.json("config.json") or {}) if adapted else {}
+    if checkpoint.bidirectional is None and trained.get("text_config", {}).get("is_causal") is False:
+        base = replace(base, bidirectional=True)
     model = _load_model(base, layout)
-    if adapted:
-        add_adapters(model, checkpoint)
     # Adapters may come with a tokenizer and an image processor of their own.
     source = checkpoint if checkpoint.json("tokenizer_config.json") else base
     from transformers import AutoTokenizer
@@ -149,6 +161,10 @@ def load_colqwen(checkpoint: Checkpoint) -> ColQwen:
     tokenizer = AutoTokenizer.from_pretrained(
         source.name, revision=source.revision, config=model.config, padding_side="left"
     )
+    if adapted:
+        if universal_count(trained):
+            add_universal_tokens(model, tokenizer, universal_count(trained))
+        add_adapters(model, checkpoint)
     if layout.chat:
         layout = with_chat_prompts(layout, source.name, tokenizer, source.json("processor_config.json") or {})
     images = load_image_processor([checkpoint, base], layout.visual_tokens)
@@ -182,6 +198,7 @@ def _load_model(checkpoint: Checkpoint, layout: Layout) -> Any:
         key_mapping=KEY_MAPPING,
         not_used=UNUSED_NORM if model_class is NemotronQwen3Model else (),
     )
+    model._weight_conversions = []  # saved again, weights have our names: the patterns cannot be read backwards
     causal = getattr(model.config.text_config, "is_causal", True) and not layout.bidirectional
     if layout.bidirectional and checkpoint.bidirectional is False:
         raise ValueError(f"{checkpoint.name} was trained without a causal mask, and is run as it was trained.")

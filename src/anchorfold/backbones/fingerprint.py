@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 SAMPLE = 16
 
 
-def weights_fingerprint(kind: str, weights: Mapping[str, Tensor] | Mapping[str, np.ndarray]) -> str:
-    """From the names, shapes and some values of all tensors; `kind` tells apart what weights do not show."""
+def weights_fingerprint(kind: str, weights: Mapping[str, Any]) -> str:
+    """From the names, shapes and some values of all tensors or arrays; `kind` tells apart what weights do not show."""
     digest = hashlib.blake2b(kind.encode(), digest_size=12)
     for name, weight in sorted(weights.items()):
         digest.update(f"{name} {tuple(weight.shape)}".encode())

@@ -8,6 +8,7 @@ import typer
 
 from anchorfold.errors import AnchorFoldError
 
+CLUSTER = "Cluster"  # the panel of its options
 Model = Annotated[str, typer.Option(help="A model name or folder.")]
 ModelPlace = Annotated[
     str | None, typer.Option("--model", help="Where the index's model is now, if it was moved: a name or folder.")
@@ -22,6 +23,18 @@ Bidirectional = Annotated[
 Methods = Annotated[
     str,
     typer.Option(help="Names with commas between, or all; NAME@0.1 or NAME@cap128 for a budget of its own."),
+]
+
+Calibration = Annotated[
+    str | None,
+    typer.Option(
+        help="Held-out pages for methods that want some: a corpus folder, a benchmark or a dataset with images. "
+        "Default: the ColPali training set where a hub can be reached, else the evaluated pages."
+    ),
+]
+Batch = Annotated[int | None, typer.Option(help="Pages a forward pass.", min=1)]
+Loaders = Annotated[
+    int | None, typer.Option(help="Processes that render and decode pages ahead. Default: 2, none on a CPU.", min=0)
 ]
 
 Documents = Annotated[list[str] | None, typer.Option("--document", help="Only these files of a folder.")]

@@ -21,6 +21,7 @@ from anchorfold.compressors.pooling_1d import Pooling1D
 from anchorfold.compressors.random_pruning import RandomPruning
 from anchorfold.compressors.sap import SAP
 from anchorfold.compressors.semantic_clustering import SemanticClustering
+from anchorfold.compressors.similarity_fold import SimilarityFold
 from anchorfold.compressors.spread_fold import SpreadFold
 from anchorfold.compressors.ward import Ward
 
@@ -38,6 +39,7 @@ __all__ = [
     "Pooling1D",
     "RandomPruning",
     "SemanticClustering",
+    "SimilarityFold",
     "SpreadFold",
     "Ward",
     "compressor",

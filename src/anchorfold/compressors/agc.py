@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.attention.signals import FromLastText
 from anchorfold.compressors.base import BudgetCompressor
 from anchorfold.errors import AnchorFoldError
 from anchorfold.fold import Folded, fold_onto, top_tokens
 from anchorfold.page import PageState
+
+
+def cluster(embeddings: Tensor, saliency: Tensor, m: int) -> Folded:
+    """A page's vectors gathered round its most salient ones; differentiable in vectors and saliency.
+
+    Args:
+        embeddings: `(N, d_r)` L2-normalised.
+        saliency: `(N,)` at least 0; it chooses the centroids and weighs each group's mean.
+        m: centroids, at most N.
+    """
+    return fold_onto(embeddings, embeddings, top_tokens(saliency.detach(), m), saliency, lambda vectors: vectors)
 
 
 class AGC(BudgetCompressor):
@@ -38,10 +51,10 @@ class AGC(BudgetCompressor):
             return None
         return (
             "AGC needs a model that was trained with universal tokens, and this one has none: "
-            "training/nano trains one (--stage agc), or choose another method."
+            "training/colqwen25 (--recipe agc) and training/nano (--stage agc) train one, or choose another method."
         )
 
     def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Select, assign, average, all among the page's retrieval vectors."""
         saliency = page.mean_signal(self.signals(settings)).to(page.embeddings)
-        return fold_onto(page.embeddings, page.embeddings, top_tokens(saliency, m), saliency, lambda vectors: vectors)
+        return cluster(page.embeddings, saliency, m)

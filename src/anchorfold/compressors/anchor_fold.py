@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -11,9 +12,11 @@ from anchorfold._numerics import require_finite, widen
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.attention.signals import Propagated
 from anchorfold.compressors.base import BudgetCompressor, keep
-from anchorfold.focus import require_steps
+from anchorfold.focus import centrality, require_steps, similarity_graph
 from anchorfold.fold import Folded, fold_onto, top_tokens
 from anchorfold.page import PageState
+
+DRAW_DIMENSIONS = 8
 
 
 class AnchorFold(BudgetCompressor):
@@ -23,10 +26,12 @@ class AnchorFold(BudgetCompressor):
         ratio, cap: the budget, exactly one of them.
         steps: propagation depth K; the backbone's calibrated one (6 in the paper) if None.
         window: first and last layer, zero-based, inclusive; the backbone's calibrated one if None.
-        anchors: "centrality", or "random" with `seed` (the ablation without centrality selection).
+        anchors: "centrality", or "random" with `seed` (the ablation without centrality selection), or "similarity":
+            central in the page's own similarities instead of in attention, for where there are only vectors. Ours,
+            not the paper's; it decides the weights too.
         folding: False keeps the anchors' own vectors only (the ablation without folding).
         weights: "centrality", or "uniform" (the ablation without centrality weighting).
-        seed: for random anchors.
+        seed: for random anchors, which differ from page to page.
 
     >>> page, *_ = model.encode_pages(images, AnchorFold(ratio=0.1))
     >>> f"{page.full} vectors became {len(page)}"
@@ -35,6 +40,13 @@ class AnchorFold(BudgetCompressor):
 
     name = "anchorfold"
     title, colour, marker = "AnchorFold", "#D55E00", "o"
+    # The paper's table of ablations: each changes one choice.
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "one-step": {"steps": 1},
+        "random-anchors": {"anchors": "random"},
+        "no-folding": {"folding": False},
+        "uniform-weights": {"weights": "uniform"},
+    }
 
     def __init__(
         self,
@@ -43,7 +55,7 @@ class AnchorFold(BudgetCompressor):
         cap: int | None = None,
         steps: int | None = None,
         window: tuple[int, int] | None = None,
-        anchors: Literal["centrality", "random"] = "centrality",
+        anchors: Literal["centrality", "random", "similarity"] = "centrality",
         folding: bool = True,
         weights: Literal["centrality", "uniform"] = "centrality",
         seed: int = 0,
@@ -51,27 +63,30 @@ class AnchorFold(BudgetCompressor):
         super().__init__(ratio, cap=cap)
         if steps is not None:
             require_steps(steps)
-        if anchors not in ("centrality", "random"):
-            raise ValueError(f'anchors must be "centrality" or "random", got {anchors!r}.')
+        if anchors not in ("centrality", "random", "similarity"):
+            raise ValueError(f'anchors must be "centrality", "random" or "similarity", got {anchors!r}.')
         if weights not in ("centrality", "uniform"):
             raise ValueError(f'weights must be "centrality" or "uniform", got {weights!r}.')
         self.steps, self.window, self.seed = steps, window, seed
         self.anchors, self.folding, self.weights = anchors, folding, weights
 
     def signals(self, settings: LayerSettings) -> Sequence[Propagated]:
-        """The window's layer scores at depth K."""
+        """The window's layer scores at depth K; none if the page's similarities stand in for them."""
+        if self.anchors == "similarity":
+            return ()
         first, last = self.window or settings.window
         return [Propagated(layer, self.steps or settings.steps) for layer in range(first, last + 1)]
 
     def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Focus, then fold."""
-        alpha = page.mean_signal(self.signals(settings)).to(page.hidden.device)
         require_finite("hidden", page.hidden)
-        require_finite("alpha", alpha)
-        if self.anchors == "random":
-            anchors = random_tokens(len(page), m, self.seed).to(alpha.device)
+        if self.anchors == "similarity":
+            alpha = centrality([similarity_graph(page.embeddings)], self.steps or settings.steps)
         else:
-            anchors = self.central_tokens(page, alpha, m)
+            alpha = page.mean_signal(self.signals(settings)).to(page.hidden.device)
+        require_finite("alpha", alpha)
+        chance = self.anchors == "random"
+        anchors = random_tokens(page, m, self.seed) if chance else self.central_tokens(page, alpha, m)
         if not self.folding:
             return keep(page, anchors)
         if self.weights == "uniform":
@@ -83,6 +98,13 @@ class AnchorFold(BudgetCompressor):
         return top_tokens(alpha, m)
 
 
-def random_tokens(n: int, m: int, seed: int) -> torch.Tensor:
-    """`(m,)` positions drawn without replacement, in page order: the same for the same n, m and seed."""
-    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:m].sort().values
+def random_tokens(page: PageState, m: int, seed: int) -> torch.Tensor:
+    """`(m,)` positions drawn without replacement, in page order; each page has a draw of its own.
+
+    The draw depends on the seed and on where the page's strongest tokens lie in a few dimensions: the last digits,
+    which batches and devices change, do not change that; another page does.
+    """
+    strongest = page.embeddings[:, :DRAW_DIMENSIONS].argmax(0).tolist()
+    digest = hashlib.blake2b(repr((seed, len(page), strongest)).encode(), digest_size=8).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest) >> 1)
+    return torch.randperm(len(page), generator=generator)[:m].sort().values.to(page.embeddings.device)

@@ -25,7 +25,8 @@ def numpy_maxima(coding: Coding, tokens: np.ndarray) -> Maxima:
 
     def maxima(codes: np.ndarray, scales: np.ndarray, length: int) -> np.ndarray:
         products = coding.products(tokens, codes, scales)
-        return products.reshape(-1, length, len(tokens)).max(1).T
+        best: np.ndarray = products.reshape(-1, length, len(tokens)).max(1)
+        return best.T
 
     return maxima
 
@@ -77,7 +78,8 @@ def integers_are_quick(coding: Coding) -> bool:
     best = [np.inf, np.inf]
     try:
         with one_blas_thread():
-            if not np.array_equal(*(way(codes, scales, 64) for way in ways)):
+            floats, integers = (way(codes, scales, 64) for way in ways)
+            if not np.array_equal(floats, integers):
                 return False  # kernels for processors without VNNI overflow
             for _ in range(TRIAL_ROUNDS):
                 for number, way in enumerate(ways):

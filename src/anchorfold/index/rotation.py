@@ -59,13 +59,13 @@ def hadamard(vectors: np.ndarray) -> np.ndarray:
     across = 1 << ((width.bit_length() - 1) // 2)
     down = width // across
     rows = np.ascontiguousarray(vectors).reshape(n * across, down) @ _matrix(down)
-    columns = rows.reshape(n, across, down).transpose(0, 2, 1).reshape(n * down, across) @ _matrix(across)
+    columns: np.ndarray = rows.reshape(n, across, down).transpose(0, 2, 1).reshape(n * down, across) @ _matrix(across)
     return columns.reshape(n, down, across).transpose(0, 2, 1).reshape(n, width)
 
 
 @lru_cache
 def _matrix(size: int) -> np.ndarray:
-    matrix = np.ones((1, 1), np.float32)
+    matrix: np.ndarray = np.ones((1, 1), np.float32)
     while len(matrix) < size:
         matrix = np.block([[matrix, matrix], [matrix, -matrix]]) / np.float32(2**0.5)
     return matrix.astype(np.float32)

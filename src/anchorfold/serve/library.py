@@ -6,7 +6,7 @@ import hashlib
 import io
 import os
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -105,10 +105,26 @@ class Library:
             scored.append((page_id(hit.source, hit.page), PageReference(hit.source, hit.page, name), hit.score))
         return scored
 
+    @property
+    def searched(self) -> float:
+        """The share of all pages that the last search of this thread looked through."""
+        return self.index.searched
+
     def page(self, identity: str) -> PageReference:
         """A page by its id; KeyError if there is none."""
         self._refresh()
         return self._pages[identity]
+
+    def find(self, document: str, number: int) -> PageReference:
+        """A page by its document's public name and its number; KeyError if there is none."""
+        self._refresh()
+        source = next((source for source, name in self._names.items() if name == document), "")
+        return self._pages[page_id(source, number)]
+
+    def documents(self) -> dict[str, int]:
+        """How many pages of each document are indexed, by public name."""
+        self._refresh()
+        return dict(sorted(Counter(page.document for page in self._pages.values()).items()))
 
     def stored(self, page: PageReference) -> tuple[EncodedPage, dict[str, Any]]:
         """A page as it is stored, and its row."""
@@ -147,7 +163,7 @@ class Library:
     def compare(self, page: PageReference, query: str, compressors: Sequence[Compressor]) -> list[dict[str, Any]]:
         """The same page and query under several compressors; needs the original document.
 
-        `retention` is the share of the full index's score in percent, None if that is 0.
+        `retention` is the share of the full index's score in percent, None if that is not above 0.
         """
         row = self.index.details_at(page.source, page.number)
         image, original = find_image(row, self.index.model.page_pixels)
@@ -157,7 +173,7 @@ class Library:
         (state,) = model.page_states([image], wanted_signals(compressors, model.settings))
         full = model.compress(state, FullIndex())
         explained = model.explain_query(query)
-        scored = len(explained.vectors) and float(maxsim([explained.vectors], [full]))
+        scored = len(explained.vectors) > 0 and float(maxsim([explained.vectors], [full])) > 0
         answers = []
         for compressor in compressors:
             encoded_page = model.compress(state, compressor)

@@ -1,4 +1,4 @@
-"""What every compressor, page encoder and export target keeps to: run these on your own.
+"""What every compressor, page encoder, export target and source of vectors keeps to: run these on your own.
 
     from anchorfold.testing.contracts import CompressorContract
 
@@ -30,6 +30,7 @@ from anchorfold.index.store.pages import PageRow
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.index.store.table import PageTable
 from anchorfold.page import EncodedPage, PageState, PatchGrid
+from anchorfold.vectors.source import VectorSource
 
 LAYERS = LayerSettings(window=(1, 2), sap_window=(0, 1), layers=4, universal=5)
 HIDDEN, DIM = 10, 6
@@ -225,6 +226,43 @@ class ExporterContract:
         assert self.exporter.write(table, target, **self.options) in (0, 2)
 
 
+class VectorSourceContract:
+    """Override `source`; it must hold at least two pages."""
+
+    @pytest.fixture
+    def source(self) -> VectorSource:
+        """The source."""
+        raise pytest.UsageError("override the fixture `source` of VectorSourceContract")
+
+    def test_all_pages_in_a_fixed_order(self, source: VectorSource) -> None:
+        """Vectors of one dimension, as many pages as it says, the same order each time."""
+        pages = list(source.pages(lambda *_: True))
+        assert len(pages) == len(source) >= 2
+        assert all(page.vectors is not None and page.vectors.ndim == 2 for page in pages)
+        assert len({page.vectors.shape[1] for page in pages if page.vectors is not None}) == 1
+        names = [(page.document, page.page) for page in pages]
+        assert len(set(names)) == len(names)
+        assert [(page.document, page.page) for page in source.pages(lambda *_: True)] == names
+
+    def test_only_what_is_wanted(self, source: VectorSource) -> None:
+        """Every page is asked about once, and unwanted ones are left out."""
+        names = [(page.document, page.page) for page in source.pages(lambda *_: True)]
+        asked: list[tuple[str, int]] = []
+
+        def wanted(document: str, page: int) -> bool:
+            asked.append((document, page))
+            return (document, page) == names[1]
+
+        (page,) = source.pages(wanted)
+        assert (page.document, page.page) == names[1]
+        assert sorted(asked) == sorted(names)
+
+    def test_it_says_what_it_is(self, source: VectorSource) -> None:
+        """For a list of sources, and for finding its pages again."""
+        assert type(source).what
+        assert source.identity
+
+
 def _row(number: int, page: PageState | None) -> PageRow:
     encoded = None
     if page is not None:
@@ -240,6 +278,7 @@ __all__: Sequence[str] = [
     "CompressorContract",
     "EncoderContract",
     "ExporterContract",
+    "VectorSourceContract",
     "invented_images",
     "invented_page",
 ]

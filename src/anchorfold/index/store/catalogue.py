@@ -20,7 +20,8 @@ from anchorfold.index.store.durable import replace_synced, sync_folder, to_disk,
 from anchorfold.index.store.faults import damaged, is_there, moved
 from anchorfold.index.store.settings import IndexSettings
 
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 
 HEAD, LOGS = "head", "logs"
 SPARE = 1 << 16  # bytes of log that are not worth writing it anew
@@ -243,7 +244,9 @@ def next_state(state: State, record: Mapping[str, Any]) -> State:
 
 
 def _plain(content: Patch | State) -> dict[str, Any]:
-    dictionaries = {"documents": content.documents, "segments": content.segments, "extras": content.extras}
+    dictionaries: dict[str, Mapping[Any, Any]] = {
+        "documents": content.documents, "segments": content.segments, "extras": content.extras,
+    }  # fmt: skip
     return {
         name: {key: None if value is None else asdict(value) for key, value in values.items()}
         for name, values in dictionaries.items()

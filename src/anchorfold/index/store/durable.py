@@ -11,12 +11,16 @@ from pathlib import Path
 
 
 def write_synced(path: Path, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a file that nobody reads yet, and bring it and its name to the disk."""
-    with open(path, "wb") as file:
-        for part in parts:
-            file.write(part)
-        file.flush()
-        to_disk(file.fileno())
+    """Write a file that nobody reads yet, and bring it and its name to the disk; nothing is left of it on an error."""
+    try:
+        with open(path, "wb") as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            to_disk(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)  # on a full disk, room is what is wanted most
+        raise
     sync_folder(path.parent)
 
 

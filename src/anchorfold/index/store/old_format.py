@@ -128,10 +128,11 @@ def row_of(batch: Any, row: int) -> PageRow:
         if len(scales):
             vectors *= scales[:, None]
         tiles = batch["grid"][row].as_py()
-        numbers = {name: _array(batch[name][row].values) for name in ("anchors", "groups")}
+        anchors, groups = (_array(batch[name][row].values).astype(np.int64) for name in ("anchors", "groups"))
         encoded = EncodedPage(
             torch.from_numpy(vectors),
-            *(torch.from_numpy(array.astype(np.int64)) for array in numbers.values()),
+            torch.from_numpy(anchors),
+            torch.from_numpy(groups),
             torch.from_numpy(_array(batch["weights"][row].values).astype(np.float32)),
             None if tiles is None else PatchGrid(tuple(Tile(**tile) for tile in tiles)),
         )

@@ -124,8 +124,9 @@ class StoredPage:
 
         from anchorfold.page import EncodedPage
 
-        arrays = {k: torch.from_numpy(v) for k, v in self.provenance.items() if k != "grid"}
-        return EncodedPage(torch.from_numpy(self.vectors), **arrays, grid=self.provenance["grid"])
+        vectors, known = torch.from_numpy(self.vectors), self.provenance
+        anchors, groups, weights = (torch.from_numpy(known[name]) for name in ("anchors", "groups", "weights"))
+        return EncodedPage(vectors, anchors, groups, weights, known["grid"])
 
     def details(self) -> dict[str, Any]:
         """All that is known of it besides its vectors."""

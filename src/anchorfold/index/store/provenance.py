@@ -29,7 +29,7 @@ def pack(page: EncodedPage) -> bytes:
     itself = len(groups) == vectors and np.array_equal(groups, np.arange(vectors))  # the full index
     body = b""
     if not itself:
-        kind = np.dtype(np.uint8 if vectors < 255 else np.dtype("<u2"))
+        kind = np.dtype("u1" if vectors < 255 else "<u2")
         steps = np.diff(anchors, prepend=0).astype("<u4")
         body = steps.tobytes() + (groups + 1).astype(kind).tobytes() + weight_codes(weights, groups, vectors).tobytes()
     text = json.dumps(head, separators=(",", ":")).encode()
@@ -47,7 +47,7 @@ def unpack(stored: bytes) -> dict[str, Any]:
         anchors = groups = np.arange(vectors)
         weights = np.ones(tokens, np.float32)
     else:
-        kind = np.dtype(np.uint8 if vectors < 255 else np.dtype("<u2"))
+        kind = np.dtype("u1" if vectors < 255 else "<u2")
         anchors = np.frombuffer(body, "<u4", vectors).astype(np.int64).cumsum()
         groups = np.frombuffer(body, kind, tokens, 4 * vectors).astype(np.int64) - 1
         codes = np.frombuffer(body, np.uint8, tokens, 4 * vectors + tokens * kind.itemsize)

@@ -109,7 +109,7 @@ class ColumnFile:
     def _footer(self) -> Mapping[str, Any]:
         if len(self._bytes) != self.entry.bytes:
             raise self.fault(f"it has {len(self._bytes)} bytes instead of {self.entry.bytes}")
-        length, checksum, magic = TAIL.unpack(self._bytes[-TAIL.size :])
+        length, checksum, magic = TAIL.unpack(self._bytes[-TAIL.size :].data)
         footer = self._bytes[-TAIL.size - length : -TAIL.size].tobytes() if length <= len(self._bytes) else b""
         if magic != MAGIC or checksum != self.entry.checksum or zlib.crc32(footer) != checksum:
             raise self.fault("its footer does not match its checksum")
@@ -128,9 +128,9 @@ class ColumnFile:
         dtype, shape, start, checksum = self._described[name]
         length = int(np.dtype(dtype).itemsize * np.prod(shape, dtype=np.int64))
         end = start + length
-        if verify and zlib.crc32(self._bytes[start : end + -end % ALIGNMENT]) != checksum:
+        if verify and zlib.crc32(self._bytes[start : end + -end % ALIGNMENT].data) != checksum:
             raise self.fault(f"its {name} do not match their checksum", self._owners(name))
-        array = self._bytes[start:end].view(np.dtype(dtype)).reshape(shape)
+        array: np.ndarray = self._bytes[start:end].view(np.dtype(dtype)).reshape(shape)
         if verify:
             with self._lock:
                 self._verified[name] = array

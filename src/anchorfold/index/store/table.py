@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -34,6 +35,7 @@ class PageTable(Snapshot):
     def __init__(self, folder: Path, state: State) -> None:
         super().__init__(folder, state, OpenSegments(folder))
         self._catalogue = Catalogue(folder)
+        self._moving = threading.Lock()  # a reader of the same object must not take a writer's version back
 
     @classmethod
     def create(cls, folder: Path, settings: IndexSettings) -> PageTable:
@@ -61,17 +63,17 @@ class PageTable(Snapshot):
         """Move to the newest version."""
         if not is_there(self.folder):
             raise moved(self.folder)
-        with storage_errors(self.folder):
+        with storage_errors(self.folder), self._moving:
             state = self._catalogue.read(self._state)
-        if state is not self._state:
-            self._state = state
-            self._segments.forget_others(state)
-        return state.version
+            if state is not self._state:
+                self._state = state
+                self._segments.forget_others(state)
+            return state.version
 
     # Writing: the caller holds the lock.
 
     def _commit(self, patch: Patch) -> None:
-        with storage_errors(self.folder):
+        with storage_errors(self.folder), self._moving:
             try:
                 self._state = self._catalogue.commit(self._state, patch)
             except BaseException:
@@ -84,7 +86,8 @@ class PageTable(Snapshot):
         if not rows:
             return
         state = self._state
-        numbers = {(version.source, version.digest): number for number, version in state.documents.items()}
+        wanted = {row.source for row in rows}
+        numbers = {(v.source, v.digest): n for n, v in state.documents.items() if v.source in wanted}
         new: dict[int, Document] = {}
         for row in rows:
             key = (row.source, row.digest)
@@ -100,10 +103,14 @@ class PageTable(Snapshot):
         self._commit(Patch(new, {segment: entry}))
         self._merge_tiers()
 
-    def promote(self, source: str, digest: str) -> None:
-        """Replace a document by its staged version: one commit makes it live and drops all others."""
+    def promote(self, source: str, digest: str, size: int, modified: int) -> None:
+        """Replace a document by its staged version: one commit makes it live and drops all others.
+
+        Size and time are the file's: it may have been written again since its first pages were staged.
+        """
         versions = {n: v for n, v in self._state.documents.items() if v.source == source}
-        self._commit(Patch({n: replace(v, live=True) if v.digest == digest else None for n, v in versions.items()}))
+        promoted = {n: replace(v, live=True, size=size, modified=modified) for n, v in versions.items()}
+        self._commit(Patch({n: promoted[n] if v.digest == digest else None for n, v in versions.items()}))
 
     def touch(self, source: str, size: int, modified: int) -> None:
         """Store a document's size and time anew: the file was written again with the same content."""
@@ -135,9 +142,9 @@ class PageTable(Snapshot):
 
     def tidy(self) -> None:
         """Merge small segments, rewrite those that are half garbage, and remove what writers that died left."""
-        self._merge_tiers()
         for members in with_garbage(self.segments(), numbers_in_use(self._state)):
             self._merge(members)
+        self._merge_tiers()  # last: what was rewritten is smaller, and may now be one of many of a size
         self.remove_left_overs()
 
     def remove_left_overs(self) -> None:

@@ -1,0 +1,101 @@
+"""`anchorfold compress`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anchorfold.cli.app import app, err, note, out, quiet_libraries
+from anchorfold.cli.index_command import clock, stopping
+from anchorfold.cli.options import Device, TrustRemoteCode
+from anchorfold.cli.printing import on_disk, size, table
+
+if TYPE_CHECKING:
+    from anchorfold.vectors import CompressReport
+
+DEFAULT_METHOD = "semantic-clustering"
+
+
+@app.command("compress", rich_help_panel="Documents")
+def compress_command(
+    source: Annotated[str, typer.Argument(help="Where the vectors are: a folder of .npy files, an .npz, .safetensors or Parquet file, a Lance table, a Qdrant address or folder.", show_default=False)],  # noqa: E501
+    to: Annotated[str, typer.Option("--to", help="An index (a folder), a file such as small.parquet, or a Qdrant address.")],  # noqa: E501
+    method: Annotated[str, typer.Option(help="A compressor that needs vectors alone.")] = DEFAULT_METHOD,
+    ratio: Annotated[float | None, typer.Option(help="Vectors to keep of each page, 0 to 1. Default: 0.2.")] = None,
+    cap: Annotated[int | None, typer.Option(help="Or at most that many vectors a page.")] = None,
+    bits: Annotated[int | None, typer.Option(help="Bits a stored number takes: 16 (default), 8, 4, 2, 1, or 32.")] = None,  # noqa: E501
+    model: Annotated[str | None, typer.Option(help="The model that made the vectors: an index can then be searched by text.")] = None,  # noqa: E501
+    kind: Annotated[str | None, typer.Option("--from", help="What the source is, if that is not plain.")] = None,
+    collection: Annotated[str | None, typer.Option(help="Of a database: the source's collection or table.")] = None,
+    vectors: Annotated[str | None, typer.Option(help="The field that holds a page's vectors.")] = None,
+    document: Annotated[str | None, typer.Option(help="The field that holds its document's name.")] = None,
+    page: Annotated[str | None, typer.Option(help="The field that holds its number.")] = None,
+    format_: Annotated[str | None, typer.Option("--format", help="What the target is, if its address does not tell: index, or what `export --to` takes.")] = None,  # noqa: E501
+    to_collection: Annotated[str | None, typer.Option(help="Of a database: the target's collection.")] = None,
+    wait: Annotated[bool, typer.Option(help="Wait if another process is writing to the index.")] = True,
+    device: Device = None,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:  # fmt: skip
+    """Make vectors that you have smaller, without encoding a page again.
+
+    Run the same command again to go on after an interruption. Methods that listen to the model's attention cannot be
+    used here: it is gone once the vectors are made.
+
+    \b
+    Examples
+      anchorfold compress ./vectors --to small.index --ratio 0.1
+      anchorfold compress pages.parquet --to small.parquet --method ward --ratio 0.05
+      anchorfold compress http://localhost:6333 --collection pages --to http://localhost:6333 --to-collection small
+    """
+    from anchorfold.index.options import choose_compressor
+    from anchorfold.vectors import Fields, compress_source, open_source
+    from anchorfold.vectors.target import choose_target
+
+    quiet_libraries()
+    compressor = choose_compressor(method, ratio, cap)
+    target = choose_target(to, format_, to_collection)
+    opened = open_source(source, Fields(vectors, document, page, collection), kind)
+    folder = target.folder(opened, compressor, bits)
+    total = len(opened)
+    with stopping() as stop, err.status(f"compressing {source}") as status:
+        report = compress_source(
+            opened, folder, compressor, model=model, bits=bits, stop=stop, wait=-1 if wait else 0, waiting=note,
+            progress=lambda r: status.update(f"compressing {source}: {r.pages + r.unchanged:,} of {total:,} pages"),
+            device=device, trust_remote_code=trust_remote_code,
+        )  # fmt: skip
+        for name, why in report.skipped:
+            err.print(f"skipped {name}: {why}", style="yellow", markup=False)
+        summary = summarise(str(folder), report)
+        if target.exporter is not None:
+            del summary["on disk"]  # of what lies between, not of the export
+            if not report.interrupted:
+                target.export(folder, lambda n: status.update(f"writing {to}: {n:,} pages"))
+    if as_json:
+        print(json.dumps({**asdict(report), "to": to, **{k: v for k, (v, _) in summary.items()}}))
+    else:
+        table([("compressed", "left"), (to, "left")], [(name, text) for name, (_, text) in summary.items()])
+    if report.interrupted:
+        out.print("Stopped early: run the same command again to finish.")
+        raise typer.Exit(130)
+    if report.skipped:
+        raise typer.Exit(3)
+
+
+def summarise(folder: str, report: CompressReport) -> dict[str, tuple[object, str]]:
+    """For each line of the summary its value and how people read it."""
+    from anchorfold.index import Index
+
+    info = Index.open(folder).info()
+    fewer = info.full_vectors / max(info.vectors, 1)
+    return {
+        "pages in all": (info.pages, f"{info.pages:,} ({report.pages:,} new in {clock(report.seconds)})"),
+        "vectors before": (info.full_vectors, f"{info.full_vectors:,} ({size(info.full_vector_bytes)} as float16)"),
+        "vectors after": (info.vectors, f"{info.vectors:,} ({size(info.vector_bytes)})"),
+        "times fewer": (round(fewer, 2), f"{fewer:.1f}"),
+        "on disk": (info.bytes, on_disk(info)),
+        "skipped": (len(report.skipped), str(len(report.skipped))),
+    }

@@ -1,0 +1,25 @@
+"""The text of an indexed page, from its original file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anchorfold.documents.files import system_path
+from anchorfold.documents.page_text import page_text
+from anchorfold.errors import UnreadableDocumentError
+from anchorfold.explain.originals import is_unchanged
+
+
+def find_text(row: Mapping[str, Any]) -> str | None:
+    """A page's text layer, empty if it has none; None if the original is gone, has changed or cannot be read.
+
+    Args:
+        row: what the index knows of the page: source, page, digest, size, modified.
+    """
+    if not is_unchanged(row):
+        return None
+    try:
+        return page_text(system_path(row["source"]), row["digest"], row["page"] - 1)
+    except UnreadableDocumentError:
+        return None

@@ -1,0 +1,68 @@
+"""What retrievers of other frameworks return: the pages that answer a query, with their text and their picture."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anchorfold.explain.page_text import find_text
+from anchorfold.index import Index
+from anchorfold.serve.library import Library, PageReference
+
+
+@dataclass(frozen=True)
+class RetrievedPage:
+    """A page that answers a query.
+
+    `text` is its text layer, empty if it has none or the original is not at hand; `image` a JPEG in base64, None if
+    pictures are not wanted; `page` counts from 1, `source` is the document's absolute path.
+    """
+
+    document: str
+    page: int
+    score: float
+    source: str
+    text: str
+    image: str | None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """All but text and image."""
+        return {"document": self.document, "page": self.page, "score": self.score, "source": self.source}
+
+
+class PageRetriever:
+    """Searches an index. Safe for threads.
+
+    Args:
+        index: where.
+        top: pages a query.
+        documents: only pages of these: names, paths, folders or patterns.
+        text: read the pages' text layers.
+        pixels: of the longer side of the pages' pictures; None for no pictures.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        top: int = 5,
+        documents: str | Sequence[str] | None = None,
+        text: bool = True,
+        pixels: int | None = 1000,
+    ) -> None:
+        self.index, self.top, self.documents, self.text, self.pixels = index, top, documents, text, pixels
+        self._library = Library(index)
+
+    def retrieve(self, query: str) -> list[RetrievedPage]:
+        """The best pages, best first."""
+        pages = []
+        for hit in self.index.search(query, self.top, documents=self.documents):
+            text = find_text(self.index.details_at(hit.source, hit.page)) if self.text else None
+            image = None
+            if self.pixels is not None:
+                picture = self._library.picture(PageReference(hit.source, hit.page, hit.document), self.pixels)
+                image = base64.b64encode(picture).decode()
+            pages.append(RetrievedPage(hit.document, hit.page, hit.score, hit.source, text or "", image))
+        return pages

@@ -1,0 +1,176 @@
+"""The index for agents: a Model Context Protocol server. Read-only."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from mcp.server.mcpserver import Image, MCPServer
+from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
+from mcp_types import ToolAnnotations
+from pydantic import BaseModel, Field
+
+from anchorfold import __version__
+from anchorfold.documents.files import matches
+from anchorfold.errors import AnchorFoldError
+from anchorfold.explain.page_text import find_text
+from anchorfold.explain.pictures import draw, explain
+from anchorfold.serve.library import Library, PageReference, page_id
+
+MAX_TOP, MAX_SIDE, MAX_QUERY, MAX_DOCUMENTS = 50, 2000, 1000, 1000
+INSTRUCTIONS = (
+    "Visual search over the pages of documents: PDFs, slides, scans. Search first; then look at the pages that it "
+    "found with page_image, which shows tables, charts and scans as they are, or read page_text where there is a text "
+    "layer. Name documents and pages as search does, and cite them in answers."
+)
+Register = Callable[[Callable[..., Any]], Callable[..., Any]]  # what a server makes of a function
+READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+QueryText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY, description="A question, or words to look for.")]
+DocumentName = Annotated[str, Field(max_length=MAX_QUERY, description="As search and list_documents name it.")]
+PageNumber = Annotated[int, Field(ge=0, description="The page's number, as search gives it.")]
+
+
+class PageHit(BaseModel):
+    """A page that answers a query; a higher score is a better match, and scores of different queries do not compare."""
+
+    document: str
+    page: int
+    score: float
+    uri: str = Field(description="The page as a resource.")
+
+
+class IndexedDocument(BaseModel):
+    """A document, and how many of its pages are indexed."""
+
+    document: str
+    pages: int
+
+
+def page_uri(page: PageReference) -> str:
+    """A page's picture as a resource; `/text` behind it is its text."""
+    return f"anchorfold://page/{page_id(page.source, page.number)}"
+
+
+def create_server(library: Library) -> MCPServer[Any]:
+    """Tools and resources over one index."""
+    server: MCPServer[Any] = MCPServer(
+        "anchorfold", title="AnchorFold", instructions=INSTRUCTIONS, version=__version__, log_level="ERROR"
+    )
+
+    @contextmanager
+    def plain_errors(kind: type[ToolError | ResourceError] = ToolError) -> Iterator[None]:
+        """What a caller can mend reaches it as one sentence, without the machine's paths."""
+        try:
+            yield
+        except AnchorFoldError as error:
+            raise kind(str(error).replace(str(library.index.path), "the index")) from error
+
+    def find(document: str, page: int) -> PageReference:
+        try:
+            return library.find(document, page)
+        except KeyError:
+            raise ToolError(
+                f"the index has no page {page} of {document!r}: search or list_documents tell what there is."
+            ) from None
+
+    def text_of(page: PageReference) -> str:
+        text = find_text(library.index.details_at(page.source, page.number))
+        if text is None:
+            raise AnchorFoldError(f"{page.document} is gone or has changed since it was indexed: no text is at hand.")
+        return text
+
+    def tool(title: str) -> Register:
+        register: Register = server.tool(title=title, annotations=READ_ONLY)
+        return register
+
+    @tool("Search pages")
+    def search(
+        query: QueryText,
+        top: Annotated[int, Field(ge=1, le=MAX_TOP, description="How many pages.")] = 5,
+        document: Annotated[str | None, Field(max_length=MAX_QUERY, description="Only pages of this document: its name, or a pattern such as '*.pdf'.")] = None,  # noqa: E501
+    ) -> list[PageHit]:  # fmt: skip
+        """Find the pages that answer a question, best first. Works on what pages look like: tables, charts, scans."""
+        with plain_errors():
+            return [
+                PageHit(document=page.document, page=page.number, score=round(score, 4), uri=page_uri(page))
+                for _, page, score in library.search(query, top, document)
+            ]
+
+    @tool("List documents")
+    def list_documents(
+        pattern: Annotated[str | None, Field(max_length=MAX_QUERY, description="Such as 'reports/*'.")] = None,
+        first: Annotated[int, Field(ge=0, description="How many to pass over.")] = 0,
+        most: Annotated[int, Field(ge=1, le=MAX_DOCUMENTS, description="How many at most.")] = 100,
+    ) -> list[IndexedDocument]:
+        """List the documents that can be searched, by name."""
+        with plain_errors():
+            names = [(d, n) for d, n in library.documents().items() if pattern is None or matches(pattern, d, d)]
+        return [IndexedDocument(document=name, pages=pages) for name, pages in names[first : first + most]]
+
+    @tool("Look at a page")
+    def page_image(
+        document: DocumentName,
+        page: PageNumber,
+        pixels: Annotated[int, Field(ge=64, le=MAX_SIDE, description="Of the longer side.")] = 1200,
+    ) -> Image:
+        """A picture of a page, for reading tables, charts and scans as they are."""
+        reference = find(document, page)
+        with plain_errors():
+            return Image(data=library.picture(reference, pixels), format="jpeg")
+
+    @tool("Read a page's text")
+    def page_text(document: DocumentName, page: PageNumber) -> str:
+        """The text layer of a page; empty for scans and pictures, which page_image shows."""
+        reference = find(document, page)
+        with plain_errors():
+            return text_of(reference)
+
+    @tool("Explain a match")
+    def explain_match(query: QueryText, document: DocumentName, page: PageNumber) -> list[str | Image]:
+        """Why a page matches a query: what each word adds to the score, and a picture with the evidence lit."""
+        reference = find(document, page)
+        with plain_errors():
+            explanation = explain(library.index, query, reference.source, page, compare_full=False)
+        evidence = explanation.evidence
+        words = [[w, round(s, 4)] for w, s in zip(evidence.words, evidence.scores.tolist(), strict=True)]
+        buffer = io.BytesIO()
+        draw(explanation).save(buffer, "JPEG", quality=85)
+        return [
+            json.dumps({"score": round(evidence.score, 4), "words": words}, ensure_ascii=False),
+            Image(data=buffer.getvalue(), format="jpeg"),
+        ]
+
+    def resource_page(identity: str) -> PageReference:
+        try:
+            return library.page(identity)
+        except KeyError:
+            raise ResourceNotFoundError(f"the index has no page {identity}.") from None
+
+    def resource(uri: str, title: str, mime_type: str) -> Register:
+        register: Register = server.resource(uri, title=title, mime_type=mime_type)
+        return register
+
+    @resource("anchorfold://documents", "Documents", "application/json")
+    def documents() -> str:
+        """The documents that can be searched, and how many pages of each are indexed."""
+        with plain_errors(ResourceError):
+            return json.dumps(library.documents(), ensure_ascii=False)
+
+    @resource("anchorfold://page/{identity}", "A page", "image/jpeg")
+    def picture(identity: str) -> bytes:
+        """A page's picture, by the address that search gives."""
+        page = resource_page(identity)
+        with plain_errors(ResourceError):
+            return library.picture(page, 1200)
+
+    @resource("anchorfold://page/{identity}/text", "A page's text", "text/plain")
+    def text(identity: str) -> str:
+        """A page's text layer."""
+        page = resource_page(identity)
+        with plain_errors(ResourceError):
+            return text_of(page)
+
+    return server

@@ -1,0 +1,75 @@
+"""Where compressed vectors go: an index, or by way of one into an export."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anchorfold.compressors import Compressor
+from anchorfold.errors import AnchorFoldError
+from anchorfold.index import Index
+from anchorfold.index.export import EXPORTERS
+from anchorfold.vectors.source import VectorSource
+
+
+@dataclass(frozen=True)
+class Target:
+    """An index (`exporter` None) or an export: `address` is its folder, file or URL.
+
+    An export is written from an index beside it, which is what makes it resumable and keeps memory flat, and which is
+    removed once the export is complete.
+    """
+
+    address: str
+    exporter: str | None = None
+    collection: str | None = None
+
+    def folder(self, source: VectorSource, compressor: Compressor, bits: int | None) -> Path:
+        """The index to compress into; of an export one for these very settings."""
+        if self.exporter is None:
+            return Path(self.address)
+        settings = json.dumps([source.identity, repr(source.fields), compressor.name, repr(compressor.options), bits])
+        key = hashlib.blake2b(settings.encode(), digest_size=4).hexdigest()
+        if EXPORTERS[self.exporter].is_file:
+            return Path(f"{self.address}.{key}.unfinished")
+        return Path(f"{re.sub(r'[^A-Za-z0-9]+', '-', self.address).strip('-')}.{key}.unfinished")
+
+    def export(self, folder: Path, progress: Callable[[int], None] | None = None) -> int:
+        """Write what was compressed into a folder to the target, and remove the folder; returns pages written."""
+        if self.exporter is None:
+            raise AnchorFoldError(f"{self.address} is an index: it needs no export.")
+        options: dict[str, Any] = {}
+        if EXPORTERS[self.exporter].has_collections and self.collection is not None:
+            options["collection"] = self.collection
+        written = Index.open(folder).export(self.exporter, self.address, progress=progress, **options)
+        shutil.rmtree(folder)
+        return written
+
+
+def choose_target(address: str, exporter: str | None = None, collection: str | None = None) -> Target:
+    """What an address means: `exporter` if given, a file by its ending, a database by its URL; else an index.
+
+    >>> choose_target("small.parquet").exporter, choose_target("http://localhost:6333").exporter
+    ('parquet', 'qdrant')
+    >>> choose_target("small.index").exporter is None
+    True
+    """
+    if exporter is None:
+        ending = Path(address).suffix.lower().removeprefix(".")
+        if "://" in address:
+            exporter = "qdrant"
+        elif ending in EXPORTERS.names() and EXPORTERS[ending].is_file:
+            exporter = ending
+    elif exporter == "index":
+        exporter = None
+    else:
+        _ = EXPORTERS[exporter]  # says which there are
+    if collection is not None and (exporter is None or not EXPORTERS[exporter].has_collections):
+        raise AnchorFoldError(f"{address} has no collections: leave --to-collection out.")
+    return Target(address, exporter, collection)

@@ -1,0 +1,72 @@
+"""`anchorfold compress` as users run it."""
+
+import json
+
+import numpy as np
+import pytest
+from qdrant_client import QdrantClient
+
+from tests.cli.processes import run
+
+DIM = 16
+
+
+@pytest.fixture
+def work(tmp_path):
+    """A folder with vectors of six pages, as people write them."""
+    folder = tmp_path / "vectors" / "report.pdf"
+    folder.mkdir(parents=True)
+    for page in range(1, 7):
+        np.save(folder / f"{page}.npy", np.random.default_rng(page).normal(size=(40, DIM)).astype("float16"))
+    return tmp_path
+
+
+def test_into_an_index_and_again(work):
+    completed = run("compress", "vectors", "--to", "small.index", "--ratio", "0.1", cwd=work)
+    lines = {line.split("  ")[0]: line for line in completed.stdout.splitlines()}
+    assert "6 (6 new in" in lines["pages in all"]
+    assert "240" in lines["vectors before"]
+    assert "24" in lines["vectors after"]
+    assert "10.0" in lines["times fewer"]
+    again = json.loads(run("compress", "vectors", "--to", "small.index", "--ratio", "0.1", "--json", cwd=work).stdout)
+    assert (again["pages"], again["unchanged"], again["skipped"]) == (0, 6, 0)
+    info = json.loads(run("info", "small.index", "--json", cwd=work).stdout)
+    assert (info["pages"], info["vectors"], info["model"], info["method"]) == (
+        6, 24, "given-vectors", "semantic-clustering",
+    )  # fmt: skip
+    assert "nobody said which model" in run("search", "small.index", "net revenue", code=1, cwd=work).stderr
+
+
+def test_into_a_file_and_onward_into_qdrant(work):
+    run("compress", "vectors", "--to", "small.parquet", "--cap", "5", "--method", "ward", cwd=work)
+    assert not list(work.glob("*.unfinished"))
+    run("compress", "small.parquet", "--to", "qdrant", "--format", "qdrant", "--to-collection", "tiny", "--cap", "3", cwd=work)  # fmt: skip  # noqa: E501
+    client = QdrantClient(path=str(work / "qdrant"))
+    records, _ = client.scroll("tiny", limit=10, with_vectors=True)
+    client.close()
+    assert {(r.payload["document"], r.payload["page"]) for r in records} == {("report.pdf", p) for p in range(1, 7)}
+    assert {np.shape(r.vector) for r in records} == {(3, DIM)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--method", "anchorfold"), "anchorfold listens to the attention of the model"),
+        (("--ratio", "2"), "ratio must lie above 0"),
+        (("--from", "zip"), "there is no source of vectors called 'zip'"),
+        (("--to-collection", "x"), "has no collections"),
+        (("--bits", "3"), "cannot be stored in 3 bits"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(work, arguments, words):
+    completed = run("compress", "vectors", "--to", "small.index", *arguments, code=1, cwd=work)
+    assert words in completed.stderr
+    assert len(completed.stderr.strip().splitlines()) == 1
+    assert not (work / "small.index").exists()
+
+
+def test_pages_that_cannot_be_read(work):
+    np.save(work / "vectors" / "flat.npy", np.ones(7))
+    completed = run("compress", "vectors", "--to", "small.index", code=3, cwd=work)
+    assert "skipped flat page 1: it has the shape (7,), not (vectors, dim)" in completed.stderr
+    assert json.loads(run("info", "small.index", "--json", cwd=work).stdout)["pages"] == 6

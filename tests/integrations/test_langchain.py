@@ -1,0 +1,58 @@
+"""The LangChain retriever, through the framework's own interface."""
+
+import asyncio
+import base64
+import io
+
+import pytest
+from PIL import Image
+
+pytest.importorskip("langchain_core")
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.runnables import RunnableLambda, RunnablePassthrough
+from pydantic import ValidationError
+
+from anchorfold.integrations.langchain import AnchorFoldRetriever
+
+QUERY = "net revenue by region"
+
+
+def test_documents_have_text_picture_score_and_place(report_index):
+    first, second = AnchorFoldRetriever(index=report_index, top=2, pixels=200).invoke(QUERY)
+    assert (first.metadata["document"], first.metadata["page"]) == ("reports/annual.pdf", 2)
+    assert first.page_content.strip() == "Net revenue by region"
+    assert first.metadata["score"] > second.metadata["score"]
+    assert max(Image.open(io.BytesIO(base64.b64decode(first.metadata["image"]))).size) == 200
+
+
+def test_the_same_without_blocking(report_index):
+    retriever = AnchorFoldRetriever(index=report_index, top=1, pixels=None)
+    (one,), (other,) = retriever.invoke(QUERY), asyncio.run(retriever.ainvoke(QUERY))
+    assert one == other
+    assert "image" not in one.metadata
+    several = asyncio.run(retriever.abatch([QUERY, "letter to shareholders"]))
+    assert [documents[0].metadata["page"] for documents in several] == [2, 1]
+
+
+def test_filters_and_pages_without_text(report_index):
+    retriever = AnchorFoldRetriever(index=report_index, documents="*.png", pixels=None)
+    (document,) = retriever.invoke(QUERY)
+    assert (document.metadata["document"], document.page_content) == ("reports/scan.png", "")
+
+
+def test_in_a_chain(report_index):
+    def join(documents):
+        return "\n".join(document.page_content for document in documents)
+
+    retriever = AnchorFoldRetriever(index=report_index, top=1, pixels=None)
+    prompt = ChatPromptTemplate.from_template("{context}\n\n{question}")
+    model = RunnableLambda(lambda messages: messages.to_messages()[0].content.splitlines()[0])
+    chain = {"context": retriever | join, "question": RunnablePassthrough()} | prompt | model
+    assert chain.invoke(QUERY) == "Net revenue by region"
+
+
+def test_bad_settings(report_index):
+    with pytest.raises(ValidationError):
+        AnchorFoldRetriever(index=report_index, top=0)
+    with pytest.raises(ValidationError):
+        AnchorFoldRetriever(index="my.index")

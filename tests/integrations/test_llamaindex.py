@@ -1,0 +1,47 @@
+"""The LlamaIndex retriever, through the framework's own interface."""
+
+import asyncio
+import io
+
+import pytest
+from PIL import Image
+
+pytest.importorskip("llama_index.core")
+from llama_index.core.llms import MockLLM
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.schema import ImageNode, MetadataMode
+
+from anchorfold.integrations.llamaindex import AnchorFoldRetriever
+
+QUERY = "net revenue by region"
+
+
+def test_nodes_have_text_picture_score_and_place(report_index):
+    first, second = AnchorFoldRetriever(report_index, top=2, pixels=200).retrieve(QUERY)
+    assert isinstance(first.node, ImageNode)
+    assert (first.metadata["document"], first.metadata["page"]) == ("reports/annual.pdf", 2)
+    assert first.text.strip() == "Net revenue by region"
+    assert first.score > second.score
+    picture = first.node.resolve_image()
+    assert max(Image.open(io.BytesIO(picture.read() if isinstance(picture, io.IOBase) else picture)).size) == 200
+    assert "source" not in first.node.get_content(MetadataMode.LLM)
+
+
+def test_the_same_without_blocking(report_index):
+    retriever = AnchorFoldRetriever(report_index, top=1, pixels=None)
+    (one,), (other,) = retriever.retrieve(QUERY), asyncio.run(retriever.aretrieve(QUERY))
+    assert (one.node.id_, one.score) == (other.node.id_, other.score)
+    assert one.node.image is None
+
+
+def test_filters_and_pages_without_text(report_index):
+    (node,) = AnchorFoldRetriever(report_index, documents=["reports/scan.png"], pixels=None).retrieve(QUERY)
+    assert (node.metadata["document"], node.text) == ("reports/scan.png", "")
+
+
+def test_in_a_query_engine(report_index):
+    retriever = AnchorFoldRetriever(report_index, top=1, pixels=None)
+    engine = RetrieverQueryEngine.from_args(retriever, llm=MockLLM())
+    response = engine.query(QUERY)
+    assert "Net revenue by region" in str(response)  # the stand-in model repeats its prompt
+    assert response.source_nodes[0].metadata["page"] == 2

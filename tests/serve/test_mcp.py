@@ -1,0 +1,148 @@
+"""The server for agents, asked by the protocol's own client: in a real process, over both transports."""
+
+import asyncio
+import base64
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from PIL import Image
+
+mcp = pytest.importorskip("mcp")
+QUERY = "net revenue by region"
+
+
+def command(*more):
+    return [sys.executable, "-m", "anchorfold", "mcp", "my.index", *more]
+
+
+@pytest.fixture(scope="module")
+def address(report_folder):
+    """A server on a free port."""
+    process = subprocess.Popen(command("--http", "--port", "0"), cwd=report_folder, stderr=subprocess.PIPE, text=True)
+    line = process.stderr.readline()
+    yield re.search(r"http://\S+/mcp", line).group()
+    process.terminate()
+    assert process.wait(10) in (0, -15)
+
+
+@pytest.fixture(params=["stdio", "http"])
+def server(request, report_folder):
+    """What a client connects to."""
+    if request.param == "http":
+        return request.getfixturevalue("address")
+    program, *arguments = command()
+    environment = {k: v for k, v in os.environ.items() if k in ("PATH", "PYTHONPATH", "HOME", "OMP_NUM_THREADS")}
+    return mcp.StdioServerParameters(command=program, args=arguments, cwd=report_folder, env=environment)
+
+
+def ask(server, conversation):
+    async def talk():
+        async with mcp.Client(server) as client:
+            return await conversation(client)
+
+    return asyncio.run(asyncio.wait_for(talk(), 60))
+
+
+def test_a_conversation(server):
+    """Everything in one process: starting one takes longer than asking."""
+
+    async def conversation(client):
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert set(tools) == {"search", "list_documents", "page_image", "page_text", "explain_match"}
+        assert all(tool.annotations.read_only_hint for tool in tools.values())
+        assert all(tool.description and tool.title for tool in tools.values())
+
+        answer = await client.call_tool("search", {"query": QUERY, "top": 2})
+        hits = answer.structured_content["result"]
+        assert (hits[0]["document"], hits[0]["page"]) == ("reports/annual.pdf", 2)
+        assert len(hits) == 2
+        assert hits[0]["score"] > hits[1]["score"]
+        only = await client.call_tool("search", {"query": QUERY, "document": "*.png"})
+        assert {hit["document"] for hit in only.structured_content["result"]} == {"reports/scan.png"}
+
+        page = {"document": "reports/annual.pdf", "page": 2}
+        listed = await client.call_tool("list_documents", {})
+        assert listed.structured_content["result"] == [
+            {"document": "reports/annual.pdf", "pages": 2},
+            {"document": "reports/scan.png", "pages": 1},
+        ]
+        (picture,) = (await client.call_tool("page_image", {**page, "pixels": 300})).content
+        assert picture.mime_type == "image/jpeg"
+        assert max(Image.open(io.BytesIO(base64.b64decode(picture.data))).size) == 300
+        (words,) = (await client.call_tool("page_text", page)).content
+        assert words.text.strip() == "Net revenue by region"
+        (nothing,) = (await client.call_tool("page_text", {"document": "reports/scan.png", "page": 1})).content
+        assert nothing.text == ""
+        why, heatmap = (await client.call_tool("explain_match", {**page, "query": QUERY})).content
+        evidence = json.loads(why.text)
+        assert [word for word, _ in evidence["words"]] == QUERY.split()
+        assert abs(evidence["score"] - hits[0]["score"]) < 0.05
+        assert Image.open(io.BytesIO(base64.b64decode(heatmap.data))).format == "JPEG"
+
+        (resource,) = (await client.read_resource(hits[0]["uri"])).contents
+        assert Image.open(io.BytesIO(base64.b64decode(resource.blob))).format == "JPEG"
+        (resource,) = (await client.read_resource(hits[0]["uri"] + "/text")).contents
+        assert resource.text.strip() == "Net revenue by region"
+        (resource,) = (await client.read_resource("anchorfold://documents")).contents
+        assert json.loads(resource.text)["reports/annual.pdf"] == 2
+
+    ask(server, conversation)
+
+
+def test_what_goes_wrong_is_one_sentence(report_folder, address):
+    async def conversation(client):
+        missing = await client.call_tool("page_image", {"document": "reports/annual.pdf", "page": 9})
+        assert missing.is_error
+        assert missing.content[0].text.endswith("search or list_documents tell what there is.")
+        for arguments in ({"query": ""}, {"query": QUERY, "top": 0}, {"query": QUERY, "top": 10_000}, {}):
+            assert (await client.call_tool("search", arguments)).is_error
+        for outside in ("../../etc/passwd", str(report_folder / "reports" / "annual.pdf")):
+            answer = await client.call_tool("page_text", {"document": outside, "page": 1})
+            assert answer.is_error
+        nothing = await client.call_tool("search", {"query": QUERY, "document": "elsewhere/*"})
+        assert nothing.structured_content["result"] == []
+        with pytest.raises(mcp.MCPError):
+            await client.read_resource("anchorfold://page/0123456789")
+
+    ask(address, conversation)
+
+
+def test_a_changed_original_gives_no_text_and_its_thumbnail(report_folder, address):
+    path = report_folder / "reports" / "annual.pdf"
+    content, times = path.read_bytes(), path.stat()
+    path.write_bytes(content + b"\n")
+
+    async def conversation(client):
+        page = {"document": "reports/annual.pdf", "page": 1}
+        answer = await client.call_tool("page_text", page)
+        assert answer.is_error
+        assert "has changed since it was indexed" in answer.content[0].text
+        assert str(report_folder) not in answer.content[0].text
+        assert not (await client.call_tool("page_image", {**page, "pixels": 200})).is_error
+
+    try:
+        ask(address, conversation)
+    finally:
+        path.write_bytes(content)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_a_web_page_elsewhere_is_refused(address):
+    import httpx
+
+    request = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    for header in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+        assert httpx.post(address, json=request, headers=header).status_code in (403, 421)
+
+
+def test_an_index_that_is_not_there(tmp_path):
+    completed = subprocess.run(command(), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert completed.returncode == 1
+    assert completed.stdout == ""
+    assert "my.index does not exist" in completed.stderr
+    assert "Traceback" not in completed.stderr

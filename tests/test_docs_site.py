@@ -1,0 +1,53 @@
+"""The documentation site: its Python prints what it says, its commands exist, and it builds without a dead link."""
+
+import contextlib
+import io
+import subprocess
+import sys
+
+import pytest
+
+from tests.test_documentation import BLOCK, ROOT, encoder, test_commands_in_the_readme_exist  # noqa: F401
+
+OWN = ["index.md", "how-it-works.md", "compressors.md", *(f"guides/{name}.md" for name in ("search", "vectors", "agents", "frameworks", "extend"))]  # fmt: skip  # noqa: E501
+check_command = test_commands_in_the_readme_exist
+del test_commands_in_the_readme_exist  # it runs where it is written
+
+
+def blocks(name):
+    return BLOCK.findall((ROOT / "docs" / name).read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", [name for name in OWN if any(language == "python" for language, _ in blocks(name))])
+def test_python(name, encoder, report_folder, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(report_folder)
+    if name == "index.md":  # it makes an index
+        (tmp_path / "reports").symlink_to(report_folder / "reports")
+        monkeypatch.chdir(tmp_path)
+    names = {"encoder": encoder}
+    pieces = blocks(name)
+    for (language, code), (next_language, expected) in zip(pieces, [*pieces[1:], ("", "")], strict=True):
+        if language != "python":
+            continue
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, name, "exec"), names)
+        if next_language == "" and expected.strip() and "print" in code:
+            assert printed.getvalue() == expected
+    if name == "guides/extend.md":
+        names["anchorfold"].compressors.COMPRESSORS.unregister("last")
+
+
+@pytest.mark.parametrize(
+    "line", [line for name in OWN for language, code in blocks(name) if language == "sh" for line in code.splitlines()]
+)
+def test_commands_exist(line):
+    check_command(line)
+
+
+@pytest.mark.slow
+def test_it_builds_without_a_dead_link(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    assert "compress_vectors" in (tmp_path / "reference" / "vectors" / "index.html").read_text("utf-8")

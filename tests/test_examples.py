@@ -1,0 +1,36 @@
+"""Every example runs as it is, offline, in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+EXPECTED = {
+    "agent_over_mcp": ["search: ", "wifi-slides.pdf, page 3", "page_image: image/jpeg", "page_text: ", '"words"'],
+    "attach_to_sentence_transformers": ["full: ", "attached: ", "a module: "],
+    "compare_compressors": ["anchorfold 0.2", "similarity-fold 0.05"],
+    "rag_with_langchain": ["Sponsor: Leila Haddad [wifi-slides.pdf, page 1]", "Budget 14 million"],
+    "search_a_folder": ["wifi-slides.pdf, page 3", "10.0 times fewer"],
+    "vectors_you_have": ["1024 -> 103", "4,096 vectors became 412", "find report.pdf, page 3"],
+}
+
+
+def test_all_are_named_in_their_readme():
+    readme = (EXAMPLES[0].parent / "README.md").read_text()
+    assert {path.stem for path in EXAMPLES} == set(EXPECTED)
+    assert all(path.name in readme for path in EXAMPLES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_it_runs(path, tmp_path):
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    completed = subprocess.run(
+        [sys.executable, path], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert completed.returncode == 0, completed.stderr
+    for words in EXPECTED[path.stem]:
+        assert words in completed.stdout

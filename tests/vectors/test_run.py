@@ -1,0 +1,266 @@
+"""From a source into an index or an export: streamed, resumable, nothing lost and nothing twice."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import weakref
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from anchorfold import Index, SemanticClustering, compress_vectors
+from anchorfold.compressors import FullIndex, Pooling1D
+from anchorfold.errors import AnchorFoldError, LockedError, MismatchError
+from anchorfold.index.store.folder import is_index
+from anchorfold.index.store.lock import writer_lock
+from anchorfold.vectors import Fields, VectorPage, VectorSource, compress_source, open_source
+from anchorfold.vectors.target import choose_target
+
+DIM = 16
+
+
+def vectors_of(number, tokens=30):
+    return np.random.default_rng(number).normal(size=(tokens, DIM)).astype(np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number in range(12):
+        path = tmp_path / "vectors" / "report.pdf" / f"{number + 1}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, vectors_of(number))
+    return tmp_path / "vectors"
+
+
+def stored(index):
+    """Vectors by document and page."""
+    opened = Index.open(index)
+    names = [(document.name, page) for document, page in opened.live().pages()]
+    return {name: opened.page(*name)[0].vectors for name in names}
+
+
+class TestIndex:
+    def test_it_holds_what_the_compressor_gives(self, folder, tmp_path):
+        report = compress_source(open_source(str(folder)), tmp_path / "i", SemanticClustering(0.2), bits=32)
+        assert (report.pages, report.vectors, report.full_vectors, report.skipped) == (12, 72, 360, [])
+        pages = stored(tmp_path / "i")
+        assert set(pages) == {("report.pdf", n) for n in range(1, 13)}
+        for number in range(12):
+            (expected,) = compress_vectors([vectors_of(number)], SemanticClustering(0.2))
+            torch.testing.assert_close(pages["report.pdf", number + 1], expected.vectors)
+
+    def test_it_can_be_searched_by_vectors_and_says_why_not_by_text(self, folder, tmp_path):
+        compress_source(open_source(str(folder)), tmp_path / "i", FullIndex())
+        index = Index.open(tmp_path / "i")
+        hits = index.search_vectors([torch.from_numpy(vectors_of(7)[:3])], top=1)
+        assert (hits[0][0].document, hits[0][0].page) == ("report.pdf", 8)
+        with pytest.raises(AnchorFoldError, match="nobody said which model"):
+            index.search("net revenue")
+
+    def test_a_named_model_makes_it_searchable_by_text(self, tmp_path):
+        nano = Index.create(tmp_path / "full.index", compressor=FullIndex()).model
+        queries = nano.encode_queries(["revenue", "weather"])
+        for number, query in enumerate(queries):
+            np.save(tmp_path / f"{number}.npy", query.numpy())
+        compress_source(open_source(str(tmp_path), kind="npy"), tmp_path / "i", FullIndex(), model="nano")
+        assert [Index.open(tmp_path / "i").search(text, 1)[0].document for text in ("revenue", "weather")] == ["0", "1"]
+
+    def test_a_second_run_reads_nothing_again(self, folder, tmp_path, monkeypatch):
+        compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2))
+        np.save(folder / "new.npy", vectors_of(99))
+        read = []
+
+        def load(path, **_):
+            read.append(path.name)
+            return vectors_of(99)
+
+        monkeypatch.setattr(np, "load", load)
+        report = compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2))
+        assert (report.pages, report.unchanged, read) == (1, 12, ["new.npy"])
+
+    def test_two_sources_share_an_index(self, folder, tmp_path):
+        np.savez(tmp_path / "more.npz", **{"report.pdf/1": vectors_of(50)})
+        for source in (folder, tmp_path / "more.npz"):
+            compress_source(open_source(str(source)), tmp_path / "i", Pooling1D(0.2))
+        assert Index.open(tmp_path / "i").info().pages == 13
+
+    def test_another_method_or_type_is_refused(self, folder, tmp_path):
+        compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2))
+        for compressor, bits in ((Pooling1D(0.1), None), (Pooling1D(0.2), 8)):
+            with pytest.raises(MismatchError, match="was made with"):
+                compress_source(open_source(str(folder)), tmp_path / "i", compressor, bits=bits)
+
+    def test_another_dimension_is_refused(self, folder, tmp_path):
+        compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2))
+        np.savez(tmp_path / "wide.npz", a=np.ones((4, DIM + 1)))
+        with pytest.raises(MismatchError, match=f"dimension {DIM + 1}, the index has {DIM}"):
+            compress_source(open_source(str(tmp_path / "wide.npz")), tmp_path / "i", Pooling1D(0.2))
+
+    def test_one_writer(self, folder, tmp_path):
+        compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2))
+        with writer_lock(tmp_path / "i", 0), pytest.raises(LockedError):
+            compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2), wait=0)
+
+
+class TestBadPages:
+    def test_they_are_skipped_with_a_reason(self, folder, tmp_path):
+        np.save(folder / "flat.npy", np.ones(5))
+        np.save(folder / "nan.npy", np.full((3, DIM), np.nan))
+        np.save(folder / "none.npy", np.ones((0, DIM)))
+        np.save(folder / "text.npy", np.array([["a", "b"]]))
+        np.save(folder / "wide.npy", np.ones((3, DIM + 1)))
+        report = compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2))
+        assert report.pages == 12
+        reasons = dict(report.skipped)
+        assert reasons["flat page 1"] == "it has the shape (5,), not (vectors, dim)"
+        assert reasons["nan page 1"] == "it holds NaN or infinite values"
+        assert reasons["none page 1"] == "it has no vectors"
+        assert "not numbers" in reasons["text page 1"]
+        assert "dimension" in reasons["wide page 1"]
+
+    def test_nothing_but_bad_pages(self, tmp_path):
+        np.save(tmp_path / "flat.npy", np.ones(5))
+        with pytest.raises(AnchorFoldError, match=r"has no page with vectors \(flat page 1: it has the shape"):
+            compress_source(open_source(str(tmp_path)), tmp_path / "i", Pooling1D(0.2))
+        assert not (tmp_path / "i").exists()
+
+    def test_two_pages_of_one_name_are_refused_also_by_the_second_run(self, tmp_path):
+        table = {"document": ["a", "b", "a"], "vectors": [vectors_of(n).tolist() for n in range(3)]}
+        pq.write_table(pa.table(table), tmp_path / "x.parquet", row_group_size=1)
+        for _ in range(2):
+            with pytest.raises(AnchorFoldError, match="two pages that are called 'a' page 1"):
+                compress_source(open_source(str(tmp_path / "x.parquet")), tmp_path / "i", Pooling1D(0.2))
+
+
+class Counted(VectorSource):
+    """Pages that count how many of them are alive."""
+
+    what, identity = "counted", "counted"
+
+    def __init__(self, pages):
+        super().__init__("counted", Fields())
+        self.count, self.made, self.most = pages, [], 0
+
+    @classmethod
+    def claims(cls, address):
+        return False
+
+    def __len__(self):
+        return self.count
+
+    def pages(self, wanted):
+        for number in range(self.count):
+            if wanted("a", number + 1):
+                page = VectorPage("a", number + 1, vectors_of(number))
+                self.made.append(weakref.ref(page))
+                yield page
+                del page
+                self.most = max(self.most, sum(reference() is not None for reference in self.made))
+
+
+class TestStreaming:
+    def test_pages_are_let_go_one_by_one(self, tmp_path):
+        source = Counted(40)
+        assert compress_source(source, tmp_path / "i", Pooling1D(0.2)).pages == 40
+        assert source.most <= 2
+
+    def test_stopping_keeps_what_is_done(self, tmp_path):
+        reports: list[int] = []
+        stop = lambda: bool(reports) and reports[-1] >= 5  # noqa: E731
+        report = compress_source(
+            Counted(40), tmp_path / "i", Pooling1D(0.2), stop=stop, progress=lambda r: reports.append(r.pages)
+        )
+        assert (report.interrupted, report.pages) == (True, 5)
+        assert Index.open(tmp_path / "i").info().pages == 5
+        report = compress_source(Counted(40), tmp_path / "i", Pooling1D(0.2))
+        assert (report.unchanged, report.pages) == (5, 35)
+
+    def test_an_error_keeps_what_is_done(self, tmp_path):
+        class Breaking(Counted):
+            def pages(self, wanted):
+                yield from super().pages(wanted)
+                raise AnchorFoldError("the source is gone.")
+
+        with pytest.raises(AnchorFoldError, match="gone"):
+            compress_source(Breaking(3), tmp_path / "i", Pooling1D(0.2))
+        assert Index.open(tmp_path / "i").info().pages == 3
+
+
+class TestExports:
+    @pytest.mark.parametrize("ending", ["parquet", "npz"])
+    def test_files_hold_what_an_index_would(self, folder, tmp_path, ending):
+        target, source = choose_target(str(tmp_path / f"small.{ending}")), open_source(str(folder))
+        between = target.folder(source, SemanticClustering(0.2), None)
+        compress_source(source, between, SemanticClustering(0.2))
+        assert target.export(between) == 12
+        assert not between.exists()
+        again = {
+            (p.document, p.page): np.asarray(p.vectors) for p in open_source(target.address).pages(lambda *_: True)
+        }
+        assert len(again) == 12
+        (expected,) = compress_vectors([vectors_of(4)], SemanticClustering(0.2))
+        np.testing.assert_allclose(again["report.pdf", 5], expected.vectors, atol=1e-3)
+
+    def test_what_lies_between_belongs_to_its_settings(self, folder, tmp_path):
+        target, source = choose_target(str(tmp_path / "small.npz")), open_source(str(folder))
+        folders = {
+            target.folder(source, Pooling1D(0.2), None),
+            target.folder(source, Pooling1D(0.1), None),
+            target.folder(source, Pooling1D(0.2), 8),
+        }
+        assert len(folders) == 3
+        assert target.folder(source, Pooling1D(0.2), None) in folders
+
+    def test_what_an_address_means(self):
+        assert choose_target("http://localhost:6333", collection="x").exporter == "qdrant"
+        assert choose_target("folder", "qdrant").exporter == "qdrant"
+        assert choose_target("odd.npz", "index").exporter is None
+        with pytest.raises(AnchorFoldError, match="no export target called 'zip'"):
+            choose_target("x", "zip")
+        with pytest.raises(AnchorFoldError, match="no collections"):
+            choose_target("x.npz", collection="y")
+
+
+WORKER = """
+import sys, time
+from anchorfold.compressors import Pooling1D
+from anchorfold.vectors import compress_source, open_source, run
+run.COMMIT_PAGES = 3
+print("ready", flush=True)
+report = compress_source(open_source(sys.argv[1]), sys.argv[2], Pooling1D(0.2), progress=lambda r: time.sleep(0.01))
+print("done", report.pages, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_finished_by_the_same_command(tmp_path):
+    np.savez(tmp_path / "x.npz", **{f"a/{n}": vectors_of(n) for n in range(1, 61)})
+    index, rng, before = tmp_path / "i", random.Random(3), 0
+    for kill in (True, True, False):
+        process = subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(tmp_path / "x.npz"), str(index)], stdout=subprocess.PIPE, text=True
+        )
+        process.stdout.readline()
+        if kill:
+            waiting = time.monotonic()
+            while not is_index(index) and process.poll() is None and time.monotonic() - waiting < 20:
+                time.sleep(0.01)
+            time.sleep(rng.uniform(0.05, 0.4))
+            os.kill(process.pid, signal.SIGKILL)
+        finished = "done" in process.stdout.read()
+        process.wait()
+        if is_index(index):
+            pages = Index.open(index).info().pages
+            assert pages >= before
+            before = pages
+    assert finished
+    compress_source(open_source(str(tmp_path / "x.npz")), tmp_path / "undisturbed", Pooling1D(0.2))
+    killed, undisturbed = stored(index), stored(tmp_path / "undisturbed")
+    assert len(killed) == 60
+    assert all(torch.equal(killed[name], undisturbed[name]) for name in undisturbed)

@@ -1,0 +1,271 @@
+"""Every source gives the same pages, reads only what is wanted, and says clearly what is wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import lancedb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from qdrant_client import QdrantClient, models
+from safetensors.torch import save_file
+
+from anchorfold import FullIndex, Index
+from anchorfold.errors import AnchorFoldError
+from anchorfold.testing.contracts import VectorSourceContract
+from anchorfold.vectors import SOURCES, Fields, VectorPage, VectorSource, open_source
+from anchorfold.vectors.source import split_name
+
+DIM = 8
+PAGES = {
+    (document, page): np.random.default_rng(100 * page + len(document))
+    .normal(size=(3 + 2 * page, DIM))
+    .astype("float32")
+    for document in ("a.pdf", "b/c.pdf")
+    for page in (1, 2, 3)
+}
+
+
+def arrow_table(vectors_type=None, names=("document", "page")):
+    vectors = pa.array([v.tolist() for v in PAGES.values()], vectors_type or pa.list_(pa.list_(pa.float32(), DIM)))
+    return pa.table({names[0]: [d for d, _ in PAGES], names[1]: [p for _, p in PAGES], "vectors": vectors})
+
+
+def write_npy(folder):
+    for (document, page), vectors in PAGES.items():
+        path = folder / "pages" / document / f"{page:04}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, vectors)
+    return folder / "pages"
+
+
+def write_npz_of_pages(folder):
+    arrays: dict[str, Any] = {f"{d}/{p}": v for (d, p), v in PAGES.items()}
+    np.savez_compressed(folder / "pages.npz", **arrays)
+    return folder / "pages.npz"
+
+
+def write_npz_with_offsets(folder):
+    offsets = np.cumsum([0, *map(len, PAGES.values())])
+    documents, numbers = zip(*PAGES, strict=True)
+    vectors = np.concatenate(list(PAGES.values()))
+    np.savez_compressed(folder / "flat.npz", vectors=vectors, offsets=offsets, document=documents, page=numbers)
+    return folder / "flat.npz"
+
+
+def write_safetensors(folder):
+    save_file({f"{d}/{p}": torch.from_numpy(v).bfloat16() for (d, p), v in PAGES.items()}, folder / "p.safetensors")
+    return folder / "p.safetensors"
+
+
+def write_parquet(folder):
+    pq.write_table(arrow_table(), folder / "pages.parquet", row_group_size=2)
+    return folder / "pages.parquet"
+
+
+def write_parquet_folder(folder):
+    (folder / "parts").mkdir()
+    table = arrow_table(pa.large_list(pa.list_(pa.float16())), names=("file_name", "page_number"))
+    for i in range(3):
+        pq.write_table(table.slice(2 * i, 2), folder / "parts" / f"{i}.parquet")
+    return folder / "parts"
+
+
+def write_lance(folder):
+    table = lancedb.connect(folder / "db").create_table("mine", arrow_table().slice(0, 4))
+    table.add(arrow_table().slice(4))
+    return folder / "db"
+
+
+def write_lance_dataset(folder):
+    return write_lance(folder) / "mine.lance"
+
+
+def write_qdrant(folder):
+    client = QdrantClient(path=str(folder / "qdrant"))
+    config = models.VectorParams(
+        size=DIM,
+        distance=models.Distance.DOT,
+        multivector_config=models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM),
+    )
+    client.create_collection("pages", vectors_config={"colpali": config})
+    points = [
+        models.PointStruct(id=i, vector={"colpali": v.tolist()}, payload={"document": d, "page": p, "more": "x" * 99})
+        for i, ((d, p), v) in enumerate(PAGES.items())
+    ]
+    client.upsert("pages", points)
+    client.close()
+    return folder / "qdrant"
+
+
+WRITERS = {
+    "npy": write_npy,
+    "npz": write_npz_of_pages,
+    "npz with offsets": write_npz_with_offsets,
+    "safetensors": write_safetensors,
+    "parquet": write_parquet,
+    "parquet folder": write_parquet_folder,
+    "lance": write_lance,
+    "lance dataset": write_lance_dataset,
+    "qdrant": write_qdrant,
+}
+
+
+def every(*_):
+    return True
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+class TestEverySource(VectorSourceContract):
+    @pytest.fixture
+    def source(self, kind, tmp_path):
+        return open_source(str(WRITERS[kind](tmp_path)))
+
+    def test_its_vectors(self, kind, source):
+        pages = list(source.pages(every))
+        assert {(p.document, p.page) for p in pages} == set(PAGES)
+        tolerance = 1e-6 if kind not in ("safetensors", "parquet folder") else 0.02
+        for page in pages:
+            np.testing.assert_allclose(page.vectors, PAGES[page.document, page.page], atol=tolerance)
+
+    def test_its_identity_does_not_depend_on_the_current_folder(self, kind, source, tmp_path, monkeypatch):
+        identity = source.identity
+        if kind == "qdrant":
+            source._client.close()  # one client a folder
+        monkeypatch.chdir(tmp_path)
+        assert open_source(str(Path(source.address).relative_to(tmp_path))).identity == identity
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("name", "expected"),
+        [
+            ("report.pdf/3", ("report.pdf", 3)),
+            ("in/report_page_0012", ("in/report", 12)),
+            ("report-p7", ("report", 7)),
+            ("Report Page 7", ("Report", 7)),
+            ("invoice-2024", ("invoice-2024", 1)),
+            ("0003", ("0003", 1)),
+            ("page-3", ("page-3", 1)),
+            ("step3", ("step3", 1)),
+            ("report.pdf/page_3", ("report.pdf", 3)),
+        ],
+    )
+    def test_of_files_and_arrays(self, name, expected):
+        assert split_name(name) == expected
+
+    def test_fields_can_be_named(self, tmp_path):
+        pq.write_table(arrow_table(names=("report", "sheet")), tmp_path / "x.parquet")
+        fields = Fields(vectors="vectors", document="report", page="sheet")
+        pages = open_source(str(tmp_path / "x.parquet"), fields).pages(every)
+        assert {(p.document, p.page) for p in pages} == set(PAGES)
+        with pytest.raises(AnchorFoldError, match="no field 'titel': it has report, sheet, vectors"):
+            list(open_source(str(tmp_path / "x.parquet"), Fields(document="titel")).pages(every))
+
+    @pytest.mark.parametrize("kind", ["parquet", "lance"])
+    def test_rows_without_names_are_numbered(self, tmp_path, kind):
+        table = arrow_table().select(["vectors"])
+        if kind == "parquet":
+            pq.write_table(table, tmp_path / "x.parquet", row_group_size=4)
+        else:
+            lancedb.connect(tmp_path).create_table("x", table)
+        pages = list(open_source(str(tmp_path / f"x.{kind}")).pages(every))
+        assert [(p.document, p.page) for p in pages] == [("x", n) for n in range(1, 7)]
+        np.testing.assert_allclose(np.asarray(pages[4].vectors), PAGES["b/c.pdf", 2])
+
+
+class TestWhatIsWrong:
+    def test_nothing_there(self, tmp_path):
+        with pytest.raises(AnchorFoldError, match=r"nowhere is not there, .*npy \(a folder of .npy files"):
+            open_source("nowhere")
+
+    def test_an_index_of_our_own(self, tmp_path):
+        Index.create(tmp_path / "my.index", compressor=FullIndex())
+        with pytest.raises(AnchorFoldError, match=r"is an index of anchorfold: export it"):
+            open_source(str(tmp_path / "my.index"))
+
+    def test_a_damaged_file_costs_one_page(self, tmp_path):
+        folder = write_npy(tmp_path)
+        (folder / "a.pdf" / "0002.npy").write_bytes(b"\x93NUMPY nonsense")
+        pages = {(p.document, p.page): p for p in open_source(str(folder)).pages(every)}
+        assert "cannot be read" in str(pages["a.pdf", 2].problem)
+        assert sum(p.vectors is not None for p in pages.values()) == 5
+
+    def test_a_pickle_is_not_opened(self, tmp_path):
+        np.save(tmp_path / "a.npy", np.array([object()]), allow_pickle=True)
+        (page,) = open_source(str(tmp_path)).pages(every)
+        assert page.vectors is None
+
+    def test_damaged_containers(self, tmp_path):
+        for name in ("a.npz", "a.safetensors", "a.parquet"):
+            (tmp_path / name).write_bytes(b"nonsense")
+            with pytest.raises(AnchorFoldError, match=rf"{name} cannot be read"):
+                list(open_source(str(tmp_path / name)).pages(every))
+
+    def test_a_column_that_holds_no_vectors(self, tmp_path):
+        pq.write_table(pa.table({"a": [1], "b": [[0.5, 0.5]]}), tmp_path / "a.parquet")
+        with pytest.raises(AnchorFoldError, match="no column holds lists of vectors"):
+            list(open_source(str(tmp_path / "a.parquet")).pages(every))
+        with pytest.raises(AnchorFoldError, match="the column b holds"):
+            list(open_source(str(tmp_path / "a.parquet"), Fields(vectors="b")).pages(every))
+
+    def test_rows_without_vectors(self, tmp_path):
+        rows = [[[1.0, 2.0]], None, [], [[1.0], [1.0, 2.0]]]
+        table = pa.table({"vectors": pa.array(rows, pa.list_(pa.list_(pa.float32())))})
+        pq.write_table(table, tmp_path / "a.parquet")
+        problems = [p.problem for p in open_source(str(tmp_path / "a.parquet")).pages(every)]
+        assert problems == [None, "it has no vectors", "it has no vectors", "its vectors have different dimensions"]
+
+    def test_offsets_that_do_not_fit(self, tmp_path):
+        np.savez(tmp_path / "a.npz", vectors=np.ones((4, 2)), offsets=[0, 3, 7])
+        with pytest.raises(AnchorFoldError, match="offsets do not fit the 4 vectors"):
+            list(open_source(str(tmp_path / "a.npz")).pages(every))
+
+    def test_several_tables_or_collections(self, tmp_path):
+        database = lancedb.connect(tmp_path / "db")
+        for name in ("one", "two"):
+            database.create_table(name, arrow_table())
+        with pytest.raises(AnchorFoldError, match="the tables one, two"):
+            list(open_source(str(tmp_path / "db")).pages(every))
+        assert len(open_source(str(tmp_path / "db"), Fields(collection="two"))) == 6
+        with pytest.raises(AnchorFoldError, match="the collections pages"):
+            len(open_source(str(write_qdrant(tmp_path)), Fields(collection="other")))
+
+    def test_a_collection_of_single_vectors(self, tmp_path):
+        client = QdrantClient(path=str(tmp_path / "q"))
+        config = models.VectorParams(size=DIM, distance=models.Distance.DOT)
+        client.create_collection("single", vectors_config=config)
+        client.close()
+        with pytest.raises(AnchorFoldError, match="no such multi-vector"):
+            list(open_source(str(tmp_path / "q")).pages(every))
+
+    def test_a_server_that_is_not_there(self):
+        with pytest.raises(AnchorFoldError, match="did not answer"):
+            len(open_source("http://127.0.0.1:9", Fields(collection="x")))
+
+
+class OnePage(VectorSource):
+    what = "one page"
+    identity = "one"
+
+    @classmethod
+    def claims(cls, address):
+        return address.startswith("one:")
+
+    def __len__(self):
+        return 1
+
+    def pages(self, wanted):
+        if wanted("a", 1):
+            yield VectorPage("a", 1, np.ones((3, 2), np.float32))
+
+
+def test_another_package_brings_its_own():
+    SOURCES.register("one", OnePage)
+    try:
+        (page,) = open_source("one:x").pages(every)
+        assert page.document == "a"
+    finally:
+        SOURCES.unregister("one")
