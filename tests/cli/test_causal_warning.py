@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 import anchorfold
 from anchorfold.cli import ablate_command, bench_command, calibrate_command, eval_command, index_command  # noqa: F401
 from anchorfold.cli.app import app
+from anchorfold.testing import tiny
 from tests.backbones.test_multivector import encoder_for
-from tests.number_reader import write_pdf
+from tests.number_reader import page_image, write_pdf
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +21,17 @@ def corpus(tmp_path_factory):
     lines = [{"id": f"q{i}", "text": f"words number {i}", "relevant": [["a.pdf", i % 3]]} for i in range(9)]
     (folder / "queries.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return folder
+
+
+@pytest.fixture(scope="module")
+def causal(tmp_path_factory):
+    """A causal checkpoint whose random pages score above zero, which a calibration needs."""
+    for seed in range(20):
+        folder = tiny.make("colqwen2", tmp_path_factory.mktemp("causal"), seed)
+        model = anchorfold.load(folder, device="cpu")
+        if anchorfold.maxsim(model.encode_queries(["words number 1"]), model.encode_pages([page_image(100)])) > 0.1:
+            return folder
+    raise AssertionError("none of these seeds")
 
 
 def causal_warnings(run):
@@ -56,8 +68,8 @@ BENCH = (
 @pytest.mark.parametrize(
     "command", [*COMMANDS.values(), pytest.param(BENCH, marks=pytest.mark.slow)], ids=[*COMMANDS, "bench"]
 )
-def test_commands(command, corpus, checkpoints, tmp_path):
-    model = str(checkpoints["colqwen2"])
+def test_commands(command, corpus, causal, tmp_path):
+    model = str(causal)
     words = [w.replace("CORPUS", str(corpus)).replace("OUT", str(tmp_path)).replace("MODEL", model) for w in command]
     words += [] if "MODEL" in command else ["--model", model]
 
