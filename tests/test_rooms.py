@@ -10,8 +10,8 @@ ROOT = Path(anchorfold.__file__).parent
 # From the bottom up: a room may import those before it, and itself.
 ORDER = [
     "errors", "_registry", "_numerics", "budget", "focus", "fold", "scoring", "attention", "page", "compressors",
-    "backbones", "documents", "index", "vectors", "explain", "evaluation", "serve", "integrations", "demo", "cli",
-    "testing",
+    "backbones", "documents", "index", "vectors", "cluster", "explain", "evaluation", "serve", "integrations", "demo",
+    "cli", "testing",
 ]  # fmt: skip
 AT_THE_ROOT = {"__init__.py", "__init__.pyi", "__main__.py", "py.typed"}
 

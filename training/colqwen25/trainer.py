@@ -26,6 +26,7 @@ class PairTrainer(Trainer):
     """Trains `model`, the adapters of `retriever`, by a recipe."""
 
     loss_is_scaled_for_ga = False  # a mean over the batch
+    control: Any
 
     def __init__(
         self,
@@ -79,8 +80,7 @@ class PairTrainer(Trainer):
             f"{metric_key_prefix}_ndcg_at_5": ndcg_at_5(self.retriever, self.data.validation, compressor, batch_size)
         }
         self.log(metrics)
-        control: TrainerControl = self.control
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, control, metrics)
+        self.control: TrainerControl = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:

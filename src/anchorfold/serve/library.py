@@ -105,6 +105,11 @@ class Library:
             scored.append((page_id(hit.source, hit.page), PageReference(hit.source, hit.page, name), hit.score))
         return scored
 
+    @property
+    def searched(self) -> float:
+        """The share of all pages that the last search of this thread looked through."""
+        return self.index.searched
+
     def page(self, identity: str) -> PageReference:
         """A page by its id; KeyError if there is none."""
         self._refresh()
