@@ -1,4 +1,4 @@
-"""How the ColQwen family is known; its models are imported when one of them is loaded."""
+"""How the ColQwen family is recognised; its model classes are imported when one of them is loaded."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ def is_colqwen(checkpoint: Checkpoint) -> bool:
     return checkpoint.model_type in LAYOUTS or "peft_type" in checkpoint.config
 
 
-def load(checkpoint: Checkpoint) -> PageEncoder:
-    """One of the family."""
+def _load(checkpoint: Checkpoint) -> PageEncoder:
     from anchorfold.backbones.colqwen import load_colqwen
 
     return load_colqwen(checkpoint)
 
 
-BACKBONE = Backbone(load, is_colqwen)
+BACKBONE = Backbone(_load, is_colqwen)
