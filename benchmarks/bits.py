@@ -10,13 +10,14 @@ of the NDCG@5 of the same fold as float16, with a paired 95 % interval.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from anchorfold.evaluation.corpus import local_corpus
+from anchorfold.evaluation.corpus import Corpus, local_corpus
 from anchorfold.evaluation.measure import interval, measure
 from anchorfold.evaluation.methods import FULL, choose_methods
 from anchorfold.evaluation.query_scores import QueryScores
@@ -46,11 +47,13 @@ class Coded(PageScores):
         return torch.cat([self.query_scores(pages[i : i + 64]) for i in range(0, len(pages), 64)]).numpy()
 
 
-def corpus_table(path: Path, folder: Path) -> None:
+def corpus_table(path: Path, folder: Path, pages: int | None) -> None:
     """A row for each method, ratio and width on one corpus."""
     import anchorfold
 
     corpus, model = local_corpus(path), anchorfold.load("nano")
+    if pages:
+        corpus = first_pages(corpus, pages)
     methods = choose_methods(METHODS, RATIOS)
     collected = score_pages(
         corpus, model, {m.label: m.make() for m in methods}, folder / corpus.name, keep_vectors=True,
@@ -78,6 +81,16 @@ def corpus_table(path: Path, folder: Path) -> None:
         print(f"| {name} | {bits} | {np.mean(list(row.ndcg.values())):.1f} | {left} | "
               f"{np.mean(list(row.retention.values())):.1f} | {size:,.0f} | "
               f"{full.bytes / len(collected.pages) / size:.0f} |")  # fmt: skip
+
+
+def first_pages(corpus: Corpus, count: int) -> Corpus:
+    """The first pages of a corpus, and the queries that they answer whole."""
+    there = set(corpus.ids()[:count])
+    queries = tuple(query for query in corpus.queries if query.relevant.keys() <= there)
+    return replace(
+        corpus, name=f"{corpus.name}-{count}", queries=queries,
+        unrendered=lambda pixels: islice(corpus.unrendered(pixels), count),
+    )  # fmt: skip
 
 
 def invented_table(dims: tuple[int, ...], pages: int = 2000, vectors: int = 50, queries: int = 200) -> None:
@@ -117,10 +130,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpora", nargs="*", type=Path)
     parser.add_argument("--folder", type=Path, default=Path("bits-work"))
+    parser.add_argument("--pages", type=int, help="only the first pages of each corpus")
     parser.add_argument("--invented", action="store_true")
     arguments = parser.parse_args()
     for corpus in arguments.corpora:
-        corpus_table(corpus, arguments.folder)
+        corpus_table(corpus, arguments.folder, arguments.pages)
     if arguments.invented:
         invented_table((128, 320, 3072))
 

@@ -10,8 +10,8 @@ ROOT = Path(anchorfold.__file__).parent
 # From the bottom up: a room may import those before it, and itself.
 ORDER = [
     "errors", "_registry", "_numerics", "budget", "focus", "fold", "scoring", "attention", "page", "compressors",
-    "backbones", "documents", "index", "vectors", "explain", "evaluation", "serve", "integrations", "demo", "cli",
-    "testing",
+    "backbones", "documents", "index", "vectors", "cluster", "explain", "evaluation", "serve", "integrations", "demo",
+    "cli", "testing",
 ]  # fmt: skip
 AT_THE_ROOT = {"__init__.py", "__init__.pyi", "__main__.py", "py.typed"}
 
@@ -32,8 +32,8 @@ def imported(tree):
 
 
 def test_the_root_shows_the_method_and_the_rooms():
-    seen = {p.stem if p.is_file() else p.name for p in ROOT.iterdir() if p.name not in {*AT_THE_ROOT, "__pycache__"}}
-    assert seen == set(ORDER)
+    entries = {p.stem if p.is_file() else p.name for p in ROOT.iterdir() if p.name not in {*AT_THE_ROOT, "__pycache__"}}
+    assert entries == set(ORDER)
 
 
 def test_imports_go_one_way():

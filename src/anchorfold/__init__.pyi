@@ -1,6 +1,7 @@
 from . import attention as attention
 from . import backbones as backbones
 from . import budget as budget
+from . import cluster as cluster
 from . import compressors as compressors
 from . import documents as documents
 from . import errors as errors
@@ -47,6 +48,7 @@ from .errors import LockedError as LockedError
 from .errors import MismatchError as MismatchError
 from .errors import NotAnIndexError as NotAnIndexError
 from .errors import StoreError as StoreError
+from .errors import UnavailableError as UnavailableError
 from .errors import UnreadableDocumentError as UnreadableDocumentError
 from .evaluation.calibration import choose_depth as choose_depth
 from .evaluation.calibration import choose_window as choose_window

@@ -41,3 +41,7 @@ class LockedError(StoreError):
 
 class CheckpointError(AnchorFoldError):
     """A checkpoint whose weights or configuration do not fit the model that it says it is."""
+
+
+class UnavailableError(AnchorFoldError):
+    """A part of the index does not answer now, and will again."""

@@ -96,7 +96,8 @@ def test_calibrate_writes_what_load_picks_up(corpus, checkpoints, tmp_path):
     )  # fmt: skip
     assert "chosen" in output
     assert "keeps the most score at ratio 0.25" in output
-    assert "AnchorFold suits this backbone" in output or "AnchorFold does not suit this backbone" in output
+    verdict = re.search(r"AnchorFold (suits|does not suit) this backbone: ([+-][\d.]+) \+- ([\d.]+) points", output)
+    assert (verdict.group(1) == "suits") == (float(verdict.group(2)) > 2 * float(verdict.group(3)))
     assert figure.stat().st_size > 10_000
     run("report", tmp_path / "results")
     assert "of " + str(corpus) in (tmp_path / "results" / "report.md").read_text()

@@ -159,7 +159,7 @@ class TestLoadingPages:
         (folder / "pdfs/b.pdf").write_bytes(b"%PDF-")
         *_, (name, problem) = Share(corpus.unrendered, 40_000, 1)
         assert name == ""
-        assert re.fullmatch(r".*b\.pdf cannot be read: [^\n]*\.", problem)
+        assert re.fullmatch(r".*b\.pdf cannot be read: [^\n]*\.", str(problem))
 
     def test_what_loader_processes_get_survives_pickling(self, folder):
         source = pickle.loads(pickle.dumps(local_corpus(folder).unrendered))
@@ -189,7 +189,7 @@ class TestHeldOutPages:
         held_out = find_held_out(str(folder), [], model.page_pixels)
         first, source = ready_compressors(methods, model, held_out, store)
         assert source == str(folder)
-        assert first["docpruner@0.5"].threshold < first["docpruner@0.25"].threshold
+        assert first["docpruner@0.5"].options["threshold"] < first["docpruner@0.25"].options["threshold"]
 
         def unread(_):
             raise AssertionError("the pages were read again")

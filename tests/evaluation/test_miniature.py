@@ -8,8 +8,9 @@ import json
 import re
 import shutil
 from functools import cache
+from pathlib import Path
 from statistics import fmean
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,7 +93,12 @@ def run(*arguments):
 class Miniature:
     """What was run: folders of checkpoints by kind, the report as tables of text cells."""
 
-    tables: ClassVar[dict]
+    held_out: str
+    models: dict[str, str]
+    trained: str
+    to: Path
+    output: str
+    tables: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -103,28 +109,29 @@ def miniature(checkpoints, tmp_path_factory):
             patch.setitem(BENCHMARKS, suite, {n: Task(t.name) for n, t in BENCHMARKS[suite].items()})
         patch.setattr(benchmarks, "load_task", lambda name: tiny_task(name, NUMBERS[name]))
         patch.setattr(efficiency, "run_apart", efficiency.run_job)
-        made = Miniature()
-        made.held_out = held_out_corpus(folder / "held-out")
-        made.models = {kind: str(checkpoints[kind]) for kind in KINDS}
-        made.trained = trained_twin(checkpoints["colqwen2.5"], folder / "agc")
-        made.to = folder / "results"
-        made.output = run(
-            "eval", "paper", *(a for m in made.models.values() for a in ("--model", m)), "--calibration", made.held_out,
-            "--ratios", ",".join(map(str, RATIOS)), "--to", made.to,
+        miniature = Miniature()
+        miniature.held_out = held_out_corpus(folder / "held-out")
+        miniature.models = {kind: str(checkpoints[kind]) for kind in KINDS}
+        miniature.trained = trained_twin(checkpoints["colqwen2.5"], folder / "agc")
+        miniature.to = folder / "results"
+        miniature.output = run(
+            "eval", "paper", *(a for m in miniature.models.values() for a in ("--model", m)), "--calibration",
+            miniature.held_out, "--ratios", ",".join(map(str, RATIOS)), "--to", miniature.to,
         )  # fmt: skip
-        run("eval", "paper", "--cap", 128, "--methods", "anchorfold,agc", "--model", made.models["colqwen2.5"],
-            "--model", made.trained, "--to", made.to)  # fmt: skip
-        pairs = ("--pairs", made.held_out, "--count", 4)
+        run("eval", "paper", "--cap", 128, "--methods", "anchorfold,agc", "--model", miniature.models["colqwen2.5"],
+            "--model", miniature.trained, "--to", miniature.to)  # fmt: skip
+        pairs = ("--pairs", miniature.held_out, "--count", 4)
         for what in ("variants", "windows", "depths"):
-            run("ablate", what, "vidore-v2", "--model", made.models["colqwen2.5"], *pairs, "--to", made.to)
+            run("ablate", what, "vidore-v2", "--model", miniature.models["colqwen2.5"], *pairs, "--to", miniature.to)
         for kind in KINDS:
-            model = shutil.copytree(made.models[kind], folder / kind)
-            run("calibrate", model, *pairs, "--results", made.to)
-        run("bench", "efficiency", "--corpus", "vidore-v2", "--model", made.models["colqwen2.5"], "--ratio", 0.2,
-            "--pages", 8, "--warm-up", 1, "--passes", 2, "--calibration", made.held_out, "--to", made.to)  # fmt: skip
-        run("report", made.to)
-    made.tables = read_tables((made.to / "report.md").read_text())
-    return made
+            model = shutil.copytree(miniature.models[kind], folder / kind)
+            run("calibrate", model, *pairs, "--results", miniature.to)
+        run("bench", "efficiency", "--corpus", "vidore-v2", "--model", miniature.models["colqwen2.5"], "--ratio", 0.2,
+            "--pages", 8, "--warm-up", 1, "--passes", 2, "--calibration", miniature.held_out,
+            "--to", miniature.to)  # fmt: skip
+        run("report", miniature.to)
+    miniature.tables = read_tables((miniature.to / "report.md").read_text())
+    return miniature
 
 
 def held_out_corpus(folder):
@@ -137,7 +144,7 @@ def held_out_corpus(folder):
 def trained_twin(source, folder):
     """The same checkpoint with universal tokens, as if it had been trained with them."""
     shutil.copytree(source, folder)
-    model = anchorfold.load(source, device="cpu")
+    model: Any = anchorfold.load(source, device="cpu")
     model.add_universal_tokens(2)
     model.model.save_pretrained(folder)
     model.tokenizer.save_pretrained(folder)
@@ -146,7 +153,7 @@ def trained_twin(source, folder):
 
 def read_tables(text):
     """Tables of a Markdown report by title, without marks of emphasis; those of one title in a list."""
-    tables = {}
+    tables: dict[str, Any] = {}
     for title, body in re.findall(r"^\*\*([^|\n]+)\*\*\n\n((?:\|.*\n?)+)", text, re.MULTILINE):
         lines = [
             re.split(r"\s*\|\s*", line.strip().removeprefix("|").removesuffix("|").strip())
@@ -296,7 +303,7 @@ def test_cap_against_agc(miniature):
 
 def test_ablations(miniature):
     model = loaded(miniature.models["colqwen2.5"])
-    first = {}
+    first: dict[str, Any] = {}
     for what in ("variants", "windows", "depths"):
         title = next(t for t in miniature.tables if t.startswith(f"{what} on vidore-v2"))
         ((heads, lines),) = miniature.tables[title]

@@ -55,9 +55,12 @@ def test_only_what_is_drawn_is_read(training_set, monkeypatch):
     from anchorfold.evaluation import training_set as reading
 
     groups, row = [], reading._row
-    monkeypatch.setattr(
-        reading, "_row", lambda file, number, columns: groups.append(number) or row(file, number, columns)
-    )
+
+    def noted(file, number, columns):
+        groups.append(number)
+        return row(file, number, columns)
+
+    monkeypatch.setattr(reading, "_row", noted)
     assert len(list(training_pairs(training_set, 3))) == 3
     assert len(groups) <= 5
 

@@ -23,7 +23,7 @@ class ListeningTime:
     def seconds(self) -> float:
         """All layers together."""
         return sum(
-            began.elapsed_time(ended) / 1000 if isinstance(began, torch.cuda.Event) else ended - began
+            float(began.elapsed_time(ended) / 1000 if isinstance(began, torch.cuda.Event) else ended - began)
             for began, ended in self._spans
         )
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
-from anchorfold.cli.options import Bidirectional, Device, TrustRemoteCode
+from anchorfold.cli.options import CLUSTER, Bidirectional, Device, TrustRemoteCode
 from anchorfold.cli.printing import as_json_info, on_disk, plain, size, table, times_smaller
 
 if TYPE_CHECKING:
     from anchorfold.index import AddReport, Index
     from anchorfold.index import Progress as State
 
+GONE_SHOWN = 3  # workers that the progress line names
 PLAIN_EVERY = 10.0  # seconds between lines without a terminal
 
 
@@ -40,6 +41,11 @@ def index_command(
     batch: Annotated[int | None, typer.Option(min=1, help="Pages a forward pass.")] = None,
     trust_remote_code: TrustRemoteCode = False,
     bidirectional: Bidirectional = None,
+    ray: Annotated[str | None, typer.Option(help="Encode on a Ray cluster: auto, local, or the HOST:PORT of its head.", rich_help_panel=CLUSTER)] = None,  # noqa: E501
+    workers: Annotated[int | None, typer.Option(min=1, help="Encoders on the cluster. Default: as many as fit.", rich_help_panel=CLUSTER)] = None,  # noqa: E501
+    worker_cpus: Annotated[float, typer.Option(min=0, help="CPUs a worker.", rich_help_panel=CLUSTER)] = 1.0,
+    worker_gpus: Annotated[float | None, typer.Option(min=0, help="GPUs a worker. Default: 1 if the cluster has any.", rich_help_panel=CLUSTER)] = None,  # noqa: E501
+    shared: Annotated[bool, typer.Option("--shared/--ship", help="Workers read documents where they see them, or are sent all.", rich_help_panel=CLUSTER)] = True,  # noqa: E501
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:  # fmt: skip
     """Make an index of documents, or bring it up to date: only what changed is read again.
@@ -49,12 +55,20 @@ def index_command(
       anchorfold index ./reports --to my.index
       anchorfold index a.pdf scans/ --to my.index --ratio 0.05
       anchorfold index ./reports --to my.index --prune
+      anchorfold index ./reports --to my.index --ray auto
     """
     from anchorfold.documents.listing import list_documents
     from anchorfold.index import Index
     from anchorfold.index.options import choose_compressor
     from anchorfold.index.store.folder import require_target
 
+    cluster = None
+    if ray is not None:
+        from anchorfold.cluster import Cluster
+        from anchorfold.cluster.connection import import_ray
+
+        import_ray()
+        cluster = Cluster(ray, workers=workers, cpus=worker_cpus, gpus=worker_gpus, shared=shared)
     require_target(to)
     listing = list_documents(paths, exclude=to)
     listing.require_some()
@@ -71,6 +85,7 @@ def index_command(
             progress=progress,
             stop=stop,
             batch_size=batch,
+            cluster=cluster,
             wait=-1 if wait else 0,
             waiting=note,
         )
@@ -112,7 +127,8 @@ def showing() -> Iterator[Callable[[State], None]]:
         seconds = time.monotonic() - began
         left = seconds * (1 - state.share) / state.share if state.share > 0.001 else None
         rate = f"{state.pages / max(seconds, 1e-3):.2f} pages/s"
-        return f"{state.pages} pages  {rate}  {'' if left is None else clock(left) + ' left'}"
+        parts = [f"{state.pages} pages", rate, *crew(state), "" if left is None else f"{clock(left)} left"]
+        return "  ".join(parts)
 
     if not err.is_terminal:
         last = [began]
@@ -140,6 +156,21 @@ def showing() -> Iterator[Callable[[State], None]]:
             )
 
         yield move
+
+
+def crew(state: State) -> list[str]:
+    """The workers of a cluster: how many pages a second each, and which are gone."""
+    there = [worker for worker in state.workers if not worker.gone]
+    gone = [worker.name for worker in state.workers if worker.gone and worker.name]
+    if not there and not gone:
+        return []
+    seconds = sum(worker.seconds for worker in there)
+    rate = sum(worker.pages for worker in there) / seconds if seconds else 0.0
+    lines = [f"{len(there)} workers, {rate:.2f} pages/s each"]
+    if gone:
+        more = f" and {len(gone) - GONE_SHOWN} more" if len(gone) > GONE_SHOWN else ""
+        lines.append(f"gone: {', '.join(gone[-GONE_SHOWN:])}{more}")
+    return lines
 
 
 def clock(seconds: float) -> str:

@@ -8,6 +8,7 @@ import typer
 
 from anchorfold.errors import AnchorFoldError
 
+CLUSTER = "Cluster"  # the panel of its options
 Model = Annotated[str, typer.Option(help="A model name or folder.")]
 ModelPlace = Annotated[
     str | None, typer.Option("--model", help="Where the index's model is now, if it was moved: a name or folder.")

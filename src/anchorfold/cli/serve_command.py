@@ -5,13 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 import webbrowser
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from anchorfold.cli.app import app, out, quiet_libraries
-from anchorfold.cli.options import Device, ModelPlace, TrustRemoteCode
+from anchorfold.cli.options import CLUSTER, Device, ModelPlace, TrustRemoteCode
 from anchorfold.errors import AnchorFoldError
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ def serve_command(
     model: ModelPlace = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
+    ray: Annotated[str | None, typer.Option(help="Search on a Ray cluster: auto, local, or the HOST:PORT of its head.", rich_help_panel=CLUSTER)] = None,  # noqa: E501
+    shards: Annotated[int, typer.Option(min=1, help="Processes of the cluster that share the pages.", rich_help_panel=CLUSTER)] = 2,  # noqa: E501
+    allow_partial: Annotated[bool, typer.Option("--allow-partial", help="Answer without shards that are silent, and say so.", rich_help_panel=CLUSTER)] = False,  # noqa: E501
 ) -> None:  # fmt: skip
     """Open a search page on localhost: results as thumbnails, and the evidence lit on each page.
 
@@ -34,6 +38,7 @@ def serve_command(
     Examples
       anchorfold serve my.index
       anchorfold serve my.index --host 0.0.0.0 --port 8080 --no-browser
+      anchorfold serve my.index --ray auto --shards 4
     """
     try:
         import uvicorn
@@ -47,18 +52,29 @@ def serve_command(
     from anchorfold.serve.library import Library
 
     quiet_libraries()
-    library = Library(Index.open(index, model, device=device, trust_remote_code=trust_remote_code))
-    library.warm_up()
-    token = None if host in LOOPBACK else new_token()
-    config = server_config(create_app(library, token), host, port)
-    server = uvicorn.Server(config)
-    sock = bind(config)
-    address = f"http://{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}/"
-    shown = f"{address}?token={token}" if token else address
-    out.print(f"Searching {index} at {shown}   (Ctrl-C ends it)", markup=False)
-    if browser:
-        threading.Timer(0.5, webbrowser.open, (shown,)).start()
-    server.run([sock])
+    options = {"device": device, "trust_remote_code": trust_remote_code}
+    with ExitStack() as stack:
+        opened: Index
+        if ray is None:
+            opened = Index.open(index, model, **options)
+        else:
+            from anchorfold.cluster import ShardedIndex
+
+            opened = stack.enter_context(
+                ShardedIndex.over(index, model, address=ray, shards=shards, allow_partial=allow_partial, **options)
+            )
+        library = Library(opened)
+        library.warm_up()
+        token = None if host in LOOPBACK else new_token()
+        config = server_config(create_app(library, token), host, port)
+        server = uvicorn.Server(config)
+        sock = bind(config)
+        address = f"http://{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}/"
+        shown = f"{address}?token={token}" if token else address
+        out.print(f"Searching {index} at {shown}   (Ctrl-C ends it)", markup=False)
+        if browser:
+            threading.Timer(0.5, webbrowser.open, (shown,)).start()
+        server.run([sock])
 
 
 def bind(config: uvicorn.Config) -> socket.socket:

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -31,10 +31,14 @@ LOST_SECONDS = 600.0  # on pages of one document that cannot be rendered: five t
 
 @dataclass(frozen=True)
 class Request:
-    """A document to render, without the pages (from 0) that are stored of the version with that digest."""
+    """A document to render, without the pages (from 0) that are stored of the version with that digest.
+
+    With `wanted`, these pages alone, stored or not.
+    """
 
     document: Document
     stored: Mapping[str, Collection[int]] = field(default_factory=dict)
+    wanted: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ class Renderer:
         try:
             self._count()
             for request in self.requests:
-                for event in self._render(request):
+                for event in render_document(self.process, request, self.pixels, self._stopped.is_set):
                     self._put(event)
             self._put(None)
         except _StoppedError:
@@ -156,62 +160,66 @@ class Renderer:
                 for counted in self.process.count([str(d.path) for d in self.census], COUNT_SECONDS):
                     self._put(PagesCounted(self.census[counted.number], counted.pages))
 
-    def _render(self, request: Request) -> Iterator[Event]:
-        """Every page once, whatever becomes of the process on the way, and the end of the document.
 
-        A page that ends the process is tried by a new one, unless this was new: what came before may have done it.
-        Then the page is lost, and the next one's turn comes. A document whose lost pages take too long is given up,
-        with the pages after that.
-        """
-        state = _Progress(request)
-        lost_seconds = 0.0
-        while True:
-            try:
-                yield from self._attempt(state)
+def render_document(
+    process: RenderProcess, request: Request, pixels: int, stopped: Callable[[], bool] = lambda: False
+) -> Iterator[Event]:
+    """Every page once, whatever becomes of the process on the way, and the end of the document.
+
+    A page that ends the process is tried by a new one, unless this was new: what came before may have done it.
+    Then the page is lost, and the next one's turn comes. A document whose lost pages take too long is given up,
+    with the pages after that.
+    """
+    state = _Progress(request)
+    lost_seconds = 0.0
+    while True:
+        try:
+            yield from _attempt(process, state, pixels)
+            return
+        except RendererFailedError as failure:
+            if stopped():
                 return
-            except RendererFailedError as failure:
-                if self._stopped.is_set():
+            _log.info("%s, page %s: %s", state.document.name, state.page, failure)
+            lost_seconds += time.monotonic() - state.began
+            if not failure.used or (failure.timed_out and not state.between_pages):
+                if state.page is None:
+                    yield state.finished(str(failure))
                     return
-                _log.info("%s, page %s: %s", state.document.name, state.page, failure)
-                lost_seconds += time.monotonic() - state.began
-                if not failure.used or (failure.timed_out and not state.between_pages):
-                    if state.page is None:
-                        yield state.finished(str(failure))
-                        return
-                    yield state.failed(state.page, str(failure))
-                    state.finish_page()
-                if state.wanted is not None and not state.wanted:
-                    yield state.finished()
-                    return
-                if lost_seconds > LOST_SECONDS:
-                    minutes = lost_seconds / 60
-                    yield state.finished(f"given up: pages that cannot be rendered took {minutes:.0f} minutes")
-                    return
+                yield state.failed(state.page, str(failure))
+                state.finish_page()
+            if state.wanted is not None and not state.wanted:
+                yield state.finished()
+                return
+            if lost_seconds > LOST_SECONDS:
+                minutes = lost_seconds / 60
+                yield state.finished(f"given up: pages that cannot be rendered took {minutes:.0f} minutes")
+                return
 
-    def _attempt(self, state: _Progress) -> Iterator[Event]:
-        """The events of the pages that are still wanted, and the end, unless the process fails."""
-        state.page, state.between_pages, state.began = None, False, time.monotonic()
-        wanted = None if state.wanted is None else list(state.wanted)
-        problem: str | None = None
-        path, stored = str(state.document.path), state.request.stored
-        for answer in self.process.render(path, wanted, self.pixels, stored, thumbnails=True):
-            match answer:
-                case DocumentProblem():
-                    problem = answer.reason
-                case Opened():
-                    if not state.open(answer):
-                        # It was replaced while a new process started: the rest is of another version.
-                        problem = CHANGED
-                        break
-                case Started():
-                    state.page, state.between_pages = answer.page, False
-                case Picture():
-                    yield state.rendered(answer)
-                    state.finish_page()
-                case PageProblem():
-                    yield state.failed(answer.page, answer.reason)
-                    state.finish_page()
-        yield state.finished(problem)
+
+def _attempt(process: RenderProcess, state: _Progress, pixels: int) -> Iterator[Event]:
+    """The events of the pages that are still wanted, and the end, unless the process fails."""
+    state.page, state.between_pages, state.began = None, False, time.monotonic()
+    wanted = state.request.wanted if state.wanted is None else list(state.wanted)
+    problem: str | None = None
+    path, stored = str(state.document.path), state.request.stored
+    for answer in process.render(path, wanted, pixels, stored, thumbnails=True):
+        match answer:
+            case DocumentProblem():
+                problem = answer.reason
+            case Opened():
+                if not state.open(answer):
+                    # It was replaced while a new process started: the rest is of another version.
+                    problem = CHANGED
+                    break
+            case Started():
+                state.page, state.between_pages = answer.page, False
+            case Picture():
+                yield state.rendered(answer)
+                state.finish_page()
+            case PageProblem():
+                yield state.failed(answer.page, answer.reason)
+                state.finish_page()
+    yield state.finished(problem)
 
 
 @dataclass
@@ -234,7 +242,8 @@ class _Progress:
         """Whether this is the version that was opened before, if any was."""
         if self.identity is None:
             self.total, self.identity = opened.pages, opened.identity
-            self.wanted = deque(pages_to_render(self.total, self.identity.digest, None, self.request.stored))
+            wanted, stored = self.request.wanted, self.request.stored
+            self.wanted = deque(pages_to_render(self.total, self.identity.digest, wanted, stored))
         return self.identity.digest == opened.identity.digest
 
     def finish_page(self) -> None:

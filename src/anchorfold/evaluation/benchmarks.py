@@ -135,7 +135,8 @@ def task_corpus(task: Any, name: str, benchmark: str) -> Corpus:
 
 def row_image(rows: Any, number: int) -> Image.Image:
     """The page image of one row of a data set."""
-    return rows[number]["image"].convert("RGB")
+    image: Image.Image = rows[number]["image"]
+    return image.convert("RGB")
 
 
 def find_corpora(source: str) -> list[Corpus] | None:

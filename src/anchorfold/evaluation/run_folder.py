@@ -50,7 +50,8 @@ class RunFolder:
     @property
     def pages(self) -> list[str]:
         """Names of the pages that are done."""
-        return self.state["pages"]
+        names: list[str] = self.state["pages"]
+        return names
 
     def append(self, name: str, data: bytes) -> None:
         """Bytes at the end of a file; they count once `save` has returned."""
@@ -79,7 +80,7 @@ class RunFolder:
         if not path.exists():
             return {"key": key, "pages": [], "sizes": {}}
         try:
-            state = json.loads(path.read_text())
+            state: dict[str, Any] = json.loads(path.read_text())
         except ValueError as error:
             raise MismatchError(
                 f"{path} cannot be read ({error}): choose another folder for this run (--to)."

@@ -31,7 +31,8 @@ def run_key(
         **corpus.unrendered.origin(),
         "queries": digest_of([vars(query) for query in corpus.queries]),
     }
-    return json.loads(json.dumps(key))  # as it comes back from a file: tuples are lists
+    stored: dict[str, Any] = json.loads(json.dumps(key))  # as it comes back from a file: tuples are lists
+    return stored
 
 
 def digest_of(items: list[Any]) -> str:

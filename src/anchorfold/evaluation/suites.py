@@ -43,7 +43,8 @@ class Suite:
     @property
     def vectors(self) -> float:
         """Of a page in the full index, on average."""
-        return sum(s["full_vectors"] for s in self.sets.values()) / max(sum(s["pages"] for s in self.sets.values()), 1)
+        vectors, pages = (sum(int(s[name]) for s in self.sets.values()) for name in ("full_vectors", "pages"))
+        return vectors / max(pages, 1)
 
     @property
     def pages(self) -> int:

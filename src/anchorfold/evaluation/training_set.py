@@ -84,4 +84,5 @@ def _row(file: Any, number: int, columns: Sequence[str]) -> dict[str, Any]:
     edges = list(accumulate(groups, initial=0))
     group = bisect_right(edges, number) - 1
     table = file.read_row_group(group, columns=list(columns))
-    return table.slice(number - edges[group], 1).to_pylist()[0]
+    row: dict[str, Any] = table.slice(number - edges[group], 1).to_pylist()[0]
+    return row

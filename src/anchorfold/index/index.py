@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from anchorfold.compressors import Compressor
     from anchorfold.documents.listing import Listing
     from anchorfold.index.progress import AddReport, Progress
+    from anchorfold.index.source import PageSource, SourceMaker
     from anchorfold.index.store.info import IndexInfo
     from anchorfold.page import EncodedPage
 T = TypeVar("T")
@@ -156,15 +156,7 @@ class Index:
     @cached_property
     def compressor(self) -> Compressor:
         """The compressor that it was made with, bound to the layers of that time."""
-        from anchorfold.attention.layer_settings import LayerSettings
-        from anchorfold.compressors import COMPRESSORS, Pinned
-
-        settings = self.settings
-        if settings.layers is not None:
-            layers = LayerSettings.from_dict(settings.layers)
-        else:  # version 0.1 kept the window and the depth alone
-            layers = replace(self.model.settings, window=settings.window, steps=settings.steps)
-        return Pinned(COMPRESSORS[settings.method](**settings.options), layers)
+        return self._model.compressor()
 
     # Writing.
 
@@ -187,6 +179,7 @@ class Index:
         progress: Callable[[Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
         batch_size: int | None = None,
+        cluster: SourceMaker | None = None,
         wait: float = -1,
         waiting: Callable[[str], None] | None = None,
     ) -> AddReport:
@@ -198,6 +191,7 @@ class Index:
             progress: called after every page.
             stop: asked after every page; True ends the run after the current batch, which is committed.
             batch_size: pages a forward pass.
+            cluster: who encodes, such as `anchorfold.cluster.Cluster`; this process if None.
             wait: seconds to wait for another writer; negative waits for ever, 0 does not.
             waiting: called with a sentence on whom it waits for.
         """
@@ -211,8 +205,8 @@ class Index:
         listing = paths if isinstance(paths, Listing) else list_documents(paths, exclude=self.path)
         try:
             with self._writing(wait, waiting, stop):
-                ingest = Ingest(self._table, self.model, self.compressor, progress, stop, batch_size)
-                report = ingest.run(listing, prune)
+                with self._source(batch_size, cluster) as source:
+                    report = Ingest(self._table, source, progress, stop).run(listing, prune)
                 self._table.tidy()
                 update_lists(self._table)
         except LockedError:
@@ -220,6 +214,13 @@ class Index:
                 raise
             return AddReport(interrupted=True)
         return report
+
+    def _source(self, batch_size: int | None, cluster: SourceMaker | None) -> AbstractContextManager[PageSource]:
+        if cluster is not None:
+            return cluster.source(self._model.recipe(batch_size))
+        from anchorfold.index.source import LocalSource
+
+        return nullcontext(LocalSource(self.model, self.compressor, batch_size or self.model.default_batch))
 
     def remove(self, names: str | Path | Sequence[str | Path], *, wait: float = -1) -> list[str]:
         """Remove documents by name as given, path, folder or pattern; returns the names removed."""
@@ -303,6 +304,11 @@ class Index:
     def scanner(self) -> Scanner:
         """What scores queries against the newest version."""
         return self._search.scanner()
+
+    @property
+    def searched(self) -> float:
+        """The share of all pages that the last search of this thread looked through: 1, unless shards were silent."""
+        return self._search.searched
 
     def live(self) -> LivePages:
         """All live pages of the newest version."""

@@ -1,37 +1,27 @@
-"""From files to committed pages: rendered ahead, encoded, compressed, and written in batches that survive a crash."""
+"""The committer: encoded pages of documents, written in batches that survive a crash."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
-from anchorfold.backbones.encoder import PageEncoder
-from anchorfold.compressors import Compressor
-from anchorfold.documents import (
-    Document,
-    DocumentFinished,
-    FileIdentity,
-    PageFailed,
-    PageRendered,
-    PagesCounted,
-    Renderer,
-    Request,
-)
+from anchorfold.documents import Document, DocumentFinished, FileIdentity, PageFailed, PagesCounted, Request
 from anchorfold.documents.files import system_path
 from anchorfold.documents.listing import Listing
-from anchorfold.documents.rendering import Event
-from anchorfold.index.encoding import PageBatches
 from anchorfold.index.plan import make_plan, missing_documents
 from anchorfold.index.progress import AddReport, Progress, Share
+from anchorfold.index.source import PageEncoded, PageEvent, PageLeftOut, PageSource
 from anchorfold.index.store.pages import DocumentState, PageRow
 from anchorfold.index.store.table import PageTable
 from anchorfold.page import EncodedPage
 
 COMMIT_PAGES = 32
 COMMIT_SECONDS = 15.0
+COMMIT_SHARE = 0.2  # of the time, at most: where pages come quickly, more of them are committed at once,
+MOST_PAGES = 256  # up to so many
 PASSES = 3  # over documents that change while they are read
 
 
@@ -49,6 +39,12 @@ class _Reading:
     def staged(self) -> bool:
         """Whether an older version must stay visible until this one is complete."""
         return self.identity is not None and self.state.digest not in ("", self.identity.digest)
+
+    @property
+    def stored(self) -> set[int]:
+        """Pages (from 1) of this version that were there before."""
+        digest = self.identity.digest if self.identity is not None else ""
+        return self.state.have if digest == self.state.digest else self.state.staged.get(digest, set())
 
     @property
     def file_changed(self) -> bool:
@@ -69,23 +65,19 @@ class Ingest:
     def __init__(
         self,
         table: PageTable,
-        model: PageEncoder,
-        compressor: Compressor,
+        source: PageSource,
         progress: Callable[[Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
-        batch_size: int | None = None,
     ) -> None:
-        self.table, self.page_pixels = table, model.page_pixels
+        self.table, self.source = table, source
         self.show, self.stop = progress or (lambda _: None), stop or (lambda: False)
-        self.batches = PageBatches(model, compressor, batch_size or model.default_batch)
         self.report, self.progress = AddReport(), Progress()
         self._share = Share(self.progress)
         self._states: dict[str, DocumentState] = {}
         self._outcomes: dict[str, str] = {}  # source to added, changed or unchanged: a document counts once
         self._again: list[Document] = []
         self._rows: list[PageRow] = []
-        self._batch: list[tuple[PageRendered, _Reading]] = []
-        self._flushed = time.monotonic()
+        self._flushed, self._commit_seconds = time.monotonic(), 0.0
 
     def run(self, listing: Listing, prune: bool = False) -> AddReport:
         """Add or update every document listed; with `prune`, drop those that are gone from the listed folders."""
@@ -121,43 +113,46 @@ class Ingest:
         self.show(self.progress)
         readings = {d.source: _Reading(d, states.get(d.source) or DocumentState(d.name)) for d in plan.read}
         requests = [Request(r.document, stored_pages(r.state)) for r in readings.values()]
-        with Renderer(requests, self.page_pixels, census=plan.read) as renderer:
-            try:
-                for event in renderer:
+        try:
+            with closing(self.source.events(requests, self.stop)) as events:
+                for event in events:
                     self._take(event, readings[event.document.source])
-                    if self.stop():
-                        self.report.interrupted = True
-                        break
-                self._encode()
-            except BaseException:
-                with suppress(Exception):  # the first error is the one to show
-                    self._flush()
-                raise
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to show
+                self._flush()
+            raise
         self._flush()
+        self.report.interrupted = self.stop()
 
     def _skip(self, name: str, why: str) -> None:
         self.report.skipped.append((name, why))
 
-    def _take(self, event: Event, reading: _Reading) -> None:
+    def _take(self, event: PageEvent, reading: _Reading) -> None:
         match event:
             case PagesCounted():
-                self._share.counts[event.document.source] = event.pages
+                self._share.count(event.document.source, event.pages)
                 return
             case DocumentFinished():
                 reading.identity, reading.problem = event.identity, event.problem
                 self._finish(reading)
+            case PageLeftOut():  # the next run tries it again
+                reading.identity, reading.complete = event.identity, False
+                self._skip(f"{event.document.name} page {event.number + 1}", event.problem)
             case PageFailed():
                 reading.identity = event.identity
                 self._skip(f"{event.document.name} page {event.number + 1}", event.problem)
                 self._rows.append(self._row(event, reading, problem=event.problem))
-            case PageRendered():
+            case PageEncoded():
                 reading.identity = event.identity
-                self._batch.append((event, reading))
-                if len(self._batch) >= self.batches.batch_size:
-                    self._encode()
-                self._share.show(event.number + 1)
-        self.progress.current = event.document.name
-        if len(self._rows) >= COMMIT_PAGES or time.monotonic() - self._flushed > COMMIT_SECONDS:
+                self._rows.append(self._row(event, reading, encoded=event.page, thumbnail=event.thumbnail))
+                self.report.pages += 1
+                self.report.vectors += len(event.page)
+                self.report.full_vectors += event.page.full
+                self.report.encode_seconds += event.seconds
+                self._share.advance(event.document.source, len(reading.stored))
+        self.progress.pages, self.progress.current = self.report.pages, event.document.name
+        self.progress.workers = self.source.workers
+        if self._commit_is_due():
             self._flush()
         self.show(self.progress)
 
@@ -173,47 +168,22 @@ class Ingest:
         if reading.problem is not None or identity is None:
             return
         if reading.staged:
-            self._encode()
             self._flush()
             if not reading.complete:
                 return
-            self.table.promote(document.source, identity.digest)
+            self.table.promote(document.source, identity.digest, identity.size, identity.modified)
             self._outcomes[document.source] = "changed"
             return
         if state.staged:
             self.table.drop_staged([document.source])
         if state.digest and (state.size, state.modified) != (identity.size, identity.modified):
-            self._encode()
             self._flush()
             self.table.touch(document.source, identity.size, identity.modified)
         if reading.complete:
             self._outcomes.setdefault(document.source, "unchanged" if state.complete else "added")
 
-    def _encode(self) -> None:
-        batch, self._batch = self._batch, []
-        if not batch:
-            return
-        began = time.monotonic()
-        images = [event.image for event, _ in batch]
-        names = [f"{event.document.name} page {event.number + 1}" for event, _ in batch]
-
-        def leave_out(number: int, why: str) -> None:  # the next run tries it again
-            self._skip(names[number], why)
-            batch[number][1].complete = False
-
-        pages = self.batches.encode(images, names, leave_out)
-        for (event, reading), page in zip(batch, pages, strict=True):
-            if page is None:
-                continue
-            self._rows.append(self._row(event, reading, encoded=page, thumbnail=event.thumbnail))
-            self.report.pages += 1
-            self.report.vectors += len(page)
-            self.report.full_vectors += page.full
-        self.report.encode_seconds += time.monotonic() - began
-        self.progress.pages = self.report.pages
-
     def _row(
-        self, event: PageRendered | PageFailed, reading: _Reading, encoded: EncodedPage | None = None,
+        self, event: PageEncoded | PageFailed, reading: _Reading, encoded: EncodedPage | None = None,
         thumbnail: bytes = b"", problem: str | None = None,
     ) -> PageRow:  # fmt: skip
         document, identity = event.document, event.identity
@@ -223,10 +193,18 @@ class Ingest:
             encoded=encoded, thumbnail=thumbnail if self.table.settings.thumbnails else b"", problem=problem,
         )  # fmt: skip
 
+    def _commit_is_due(self) -> bool:
+        waited, pages = time.monotonic() - self._flushed, len(self._rows)
+        if pages >= MOST_PAGES or waited > COMMIT_SECONDS:
+            return True
+        return pages >= COMMIT_PAGES and self._commit_seconds <= waited * COMMIT_SHARE
+
     def _flush(self) -> None:
         rows, self._rows = self._rows, []
+        began = time.monotonic()
         self.table.append(rows)
         self._flushed = time.monotonic()
+        self._commit_seconds = self._flushed - began
 
     def _note_missing(self, listing: Listing, prune: bool) -> None:
         present = {d.source for d in listing.documents}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from anchorfold.backbones.encoder import PageEncoder, QueryEncoder
     from anchorfold.backbones.query_encoders import LightQueryEncoder
+    from anchorfold.compressors import Compressor
+    from anchorfold.index.source import Recipe
 
 
 def load_model(name: str, options: dict[str, Any]) -> PageEncoder:
@@ -55,6 +58,24 @@ class IndexModel:
             if self._encoder is None:
                 self._encoder = self._load()
             return self._encoder
+
+    def compressor(self) -> Compressor:
+        """The compressor that the index was made with, bound to the layers of that time."""
+        from anchorfold.attention.layer_settings import LayerSettings
+        from anchorfold.compressors import COMPRESSORS, Pinned
+
+        settings = self.settings
+        if settings.layers is not None:
+            layers = LayerSettings.from_dict(settings.layers)
+        else:  # version 0.1 kept the window and the depth alone
+            layers = replace(self.encoder.settings, window=settings.window, steps=settings.steps)
+        return Pinned(COMPRESSORS[settings.method](**settings.options), layers)
+
+    def recipe(self, batch_size: int | None) -> Recipe:
+        """How pages are made, for others who load the model themselves: it is not loaded here for that."""
+        from anchorfold.index.source import Recipe
+
+        return Recipe(str(self.path), self.settings, self._place, self._load_options, batch_size)
 
     def encode_queries(self, texts: Sequence[str]) -> Sequence[Tensor | np.ndarray]:
         """With the model if it is loaded; else with its light query side, where it has one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -29,8 +30,20 @@ class AddReport:
 
 
 @dataclass
+class WorkerProgress:
+    """A worker of a cluster: pages that it encoded in so many seconds; `gone` if it died."""
+
+    name: str
+    pages: int = 0
+    seconds: float = 0.0
+    gone: bool = False
+
+
+@dataclass
 class Progress:
     """How far a run is. `share` goes from 0 to 1 with the pages that are done or need not be done.
+
+    `workers` are those of a cluster, if one encodes.
 
     >>> report = index.add("reports", progress=lambda progress: print(f"{progress.share:.0%}"))
     100%
@@ -41,6 +54,7 @@ class Progress:
     of_documents: int = 0
     share: float = 0.0
     current: str = ""
+    workers: Sequence[WorkerProgress] = ()
 
 
 @dataclass
@@ -49,18 +63,33 @@ class Share:
 
     progress: Progress
     counts: dict[str, int] = field(default_factory=dict)  # pages of a document by its source
-    done: float = 0.0  # pages of finished documents
+    counted: int = 0  # their sum
+    begun: dict[str, int] = field(default_factory=dict)  # pages that are done of documents that are not
+    done: float = 0.0  # pages of all documents
+
+    def count(self, source: str, pages: int) -> None:
+        """A document has so many pages."""
+        self.counted += pages - self.counts.get(source, 0)
+        self.counts[source] = pages
+
+    def advance(self, source: str, stored: int) -> None:
+        """One more page of a document is done, of which so many were stored before."""
+        if source not in self.begun:
+            self.begun[source] = stored
+            self.done += stored
+        self.begun[source] += 1
+        self.done += 1
+        self._show()
 
     def finish(self, source: str) -> None:
         """A document is done."""
         self.progress.documents = min(self.progress.documents + 1, self.progress.of_documents)
-        self.done += self.counts.get(source, self._mean())
-        self.show(0)
+        self.done += self.counts.get(source, self._mean()) - self.begun.pop(source, 0)
+        self._show()
 
-    def show(self, further: int) -> None:
-        """So many pages of the present document are done as well."""
-        total = sum(self.counts.values()) + self._mean() * (self.progress.of_documents - len(self.counts))
-        self.progress.share = max(self.progress.share, min((self.done + further) / max(total, 1.0), 1.0))
+    def _show(self) -> None:
+        total = self.counted + self._mean() * (self.progress.of_documents - len(self.counts))
+        self.progress.share = max(self.progress.share, min(self.done / max(total, 1.0), 1.0))
 
     def _mean(self) -> float:
-        return sum(self.counts.values()) / len(self.counts) if self.counts else 1.0
+        return self.counted / len(self.counts) if self.counts else 1.0

@@ -34,6 +34,8 @@ class Hit:
 class PageSearch:
     """Searches the newest version of a table. Safe for threads."""
 
+    searched = 1.0  # the share of all pages that a search looks through
+
     def __init__(self, table: PageTable) -> None:
         self.table = table
         self._scanner: Scanner | None = None

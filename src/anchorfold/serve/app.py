@@ -11,7 +11,7 @@ from fastapi.responses import Response as Plain
 from pydantic import BaseModel, Field, StringConstraints
 
 from anchorfold import __version__
-from anchorfold.errors import AnchorFoldError
+from anchorfold.errors import AnchorFoldError, UnavailableError
 from anchorfold.serve.choices import Choice, choices, first_choices, method_pattern
 from anchorfold.serve.guard import Bounded, Guard
 from anchorfold.serve.library import Library, PageReference, public_model
@@ -27,7 +27,7 @@ QueryText = Annotated[str, Query(min_length=1, max_length=MAX_QUERY, description
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     404: {"description": "There is no such page."},
     409: {"description": "The original document is gone or has changed."},
-    503: {"description": "Too many requests at once."},
+    503: {"description": "Too many requests at once, or a part of the index does not answer."},
 }
 
 
@@ -45,6 +45,9 @@ class Results(BaseModel):
 
     query: str
     results: list[Result]
+    searched: float = Field(
+        1.0, description="The share of all pages that was looked through: less if shards are silent."
+    )
 
 
 class OfferedMethod(BaseModel):
@@ -127,7 +130,8 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
 
     @app.exception_handler(AnchorFoldError)
     def explain_problem(_: Request, error: AnchorFoldError) -> JSONResponse:
-        return JSONResponse({"detail": str(error).replace(str(library.index.path), "the index")}, 409)
+        status = 503 if isinstance(error, UnavailableError) else 409
+        return JSONResponse({"detail": str(error).replace(str(library.index.path), "the index")}, status)
 
     @app.get("/healthz", tags=["health"])
     def health() -> dict[str, str]:
@@ -155,9 +159,8 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
     ) -> Results:
         """The best pages for a query."""
         hits = library.search(q, top, document)
-        return Results(query=q, results=[
-            Result(id=i, document=p.document, page=p.number, score=round(s, 6)) for i, p, s in hits
-        ])  # fmt: skip
+        results = [Result(id=i, document=p.document, page=p.number, score=round(s, 6)) for i, p, s in hits]
+        return Results(query=q, results=results, searched=library.searched)
 
     def page_of(identity: str) -> PageReference:
         try:

@@ -105,6 +105,11 @@ class Library:
             scored.append((page_id(hit.source, hit.page), PageReference(hit.source, hit.page, name), hit.score))
         return scored
 
+    @property
+    def searched(self) -> float:
+        """The share of all pages that the last search of this thread looked through."""
+        return self.index.searched
+
     def page(self, identity: str) -> PageReference:
         """A page by its id; KeyError if there is none."""
         self._refresh()
@@ -158,7 +163,7 @@ class Library:
     def compare(self, page: PageReference, query: str, compressors: Sequence[Compressor]) -> list[dict[str, Any]]:
         """The same page and query under several compressors; needs the original document.
 
-        `retention` is the share of the full index's score in percent, None if that is 0.
+        `retention` is the share of the full index's score in percent, None if that is not above 0.
         """
         row = self.index.details_at(page.source, page.number)
         image, original = find_image(row, self.index.model.page_pixels)
@@ -168,7 +173,7 @@ class Library:
         (state,) = model.page_states([image], wanted_signals(compressors, model.settings))
         full = model.compress(state, FullIndex())
         explained = model.explain_query(query)
-        scored = len(explained.vectors) and float(maxsim([explained.vectors], [full]))
+        scored = len(explained.vectors) > 0 and float(maxsim([explained.vectors], [full])) > 0
         answers = []
         for compressor in compressors:
             encoded_page = model.compress(state, compressor)

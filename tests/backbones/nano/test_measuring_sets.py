@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 import anchorfold
+from anchorfold.backbones.nano.retriever import Nano
 from anchorfold.evaluation.corpus import local_corpus
 from tests.backbones.nano.test_training import TEXT, write_pdf
 from training.nano import (
@@ -159,6 +160,7 @@ def test_letters_can_be_told_from_their_background():
 def test_false_matches_count_wins_of_absent_words(tmp_path, word_list):
     """A sheet that prints its words large is matched by them, and paper matches absent words less than text does."""
     model = anchorfold.load("nano")
+    assert isinstance(model, Nano)
     sheet = Sheet(640, 320, (255, 255, 255))
     sheet.write((20, 20, 620, 300), "the quarterly report shows revenue growth of northern regions", "", 24, (0, 0, 0))
     known = false_matches.vectors_of(model, model.words.words)
@@ -178,7 +180,9 @@ def test_a_perfect_reader_prefers_the_page_that_repeats_a_word(tmp_path):
     write_pdf(tmp_path / "pdfs" / "b.pdf", ["revenue", "revenue and more revenue"])
     query = {"id": "1", "text": "revenue", "relevant": [["b.pdf", 0]]}
     (tmp_path / "queries.jsonl").write_text(json.dumps(query) + "\n")
-    results = perfect_reader.ndcg(anchorfold.load("nano"), tmp_path)
+    model = anchorfold.load("nano")
+    assert isinstance(model, Nano)
+    results = perfect_reader.ndcg(model, tmp_path)
     assert results["by count, floor 0.8"] == pytest.approx(100)
     counts = perfect_reader.page_words(tmp_path, ["b.pdf#0", "a.pdf#0"])
     assert counts[0]["revenue"] == 3

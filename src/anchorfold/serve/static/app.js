@@ -63,7 +63,7 @@ async function search(query, push = true) {
   try {
     const answer = await fetchJson(`/api/search?${new URLSearchParams({ q: query, top: 24 })}`, request.signal);
     state.results = answer.results;
-    showResults();
+    showResults(answer.searched);
     updateAddress(push);
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -75,9 +75,10 @@ async function search(query, push = true) {
   }
 }
 
-function showResults() {
+function showResults(searched) {
   const count = state.results.length;
-  showMessage($("status"), count ? `The ${count} best pages` : "No page matches. Try other words.");
+  const part = searched < 1 ? ` (of ${Math.floor(100 * searched)} % of the index: the rest does not answer now)` : "";
+  showMessage($("status"), (count ? `The ${count} best pages` : "No page matches. Try other words.") + part);
   $("results").replaceChildren(...state.results.map((hit, number) => element("li", {},
     element("button", { class: "hit", type: "button", onclick: () => openPage(number) },
       element("span", { class: "sheet" }, element("img", { src: `/api/pages/${hit.id}/thumbnail`, alt: "", loading: "lazy" })),

@@ -1,0 +1,216 @@
+"""What a cluster costs and gives, on one machine with Ray's nodes as processes.
+
+    python -m benchmarks.cluster overhead      # Ray against the plain process, nano, one encoder each
+    python -m benchmarks.cluster committer     # pages a second that one committer takes in
+    python -m benchmarks.cluster scaling       # one and two workers
+    python -m benchmarks.cluster shards        # what 2, 4 and 8 shards add to a query; a shard that is killed
+
+Overhead is told in seconds of processors as well as of the clock: those do not change with what else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+
+from anchorfold import AnchorFold, Index, Pooling1D
+from anchorfold.cluster import Cluster, ShardedIndex, crew
+from anchorfold.cluster.tasks import PackedPages, Part, PartResult, TaskResult, WorkerStarted
+from anchorfold.cluster.worker import Worker
+from anchorfold.documents.content import FileIdentity
+from anchorfold.page import EncodedPage, PatchGrid
+from tests.cluster.nodes import Nodes
+from tests.cluster.stand_in import ClusterReader
+from tests.number_reader import write_pdf
+
+VECTORS, DIM, TOKENS = 50, 128, 1024
+
+
+def documents(folder: Path, copies: int) -> Path:
+    """The demo's report and slides, several times over."""
+    from anchorfold.demo.corpus import report, slides
+
+    folder.mkdir()
+    for i in range(copies):
+        for name, pdf in (("report", report()), ("slides", slides())):
+            (folder / f"{name}{i}.pdf").write_bytes(bytes(pdf.output()) + b"\n" * i)
+    return folder
+
+
+@contextmanager
+def processor_seconds(nodes: Nodes | None = None) -> Iterator[Callable[[], float]]:
+    """Seconds of processors since the start, of this process, its children, and workers of a cluster with theirs."""
+
+    def now() -> dict[int, float]:
+        some = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        if nodes is not None:
+            for number in range(len(nodes.processes)):
+                below = nodes.below(number)
+                some += [p for p in below if any("ray::Worker" in part for part in cmdline(p))]
+                some += [p for p in below if any("render_child" in part for part in cmdline(p))]
+        seconds = {}
+        for process in some:
+            try:
+                times = process.cpu_times()
+                seconds[process.pid] = times.user + times.system
+            except psutil.Error:
+                continue
+        return seconds
+
+    before = now()
+    yield lambda: sum(value - before.get(pid, 0.0) for pid, value in now().items())
+
+
+def cmdline(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def overhead(folder: Path) -> None:
+    """The second half of a run is measured: models are loaded and processes started by then."""
+    source = documents(folder / "docs", 10)
+
+    def measured(index: Index, nodes: Nodes | None, **options: Any) -> tuple[float, float]:
+        marks: list[tuple[int, float, float]] = []
+        with processor_seconds(nodes) as seconds:
+            index.add(
+                source, batch_size=4, progress=lambda p: marks.append((p.pages, time.monotonic(), seconds())), **options
+            )
+        (first, began, used), (last, ended, total) = marks[len(marks) // 4], marks[-1]
+        return (ended - began) / (last - first), (total - used) / (last - first)
+
+    with Nodes() as nodes:
+        plain, clustered = [], []
+        for i in range(3):
+            plain.append(measured(Index.create(folder / f"plain{i}", "nano", AnchorFold(ratio=0.1)), None))
+            index = Index.create(folder / f"ray{i}", "nano", AnchorFold(ratio=0.1))
+            clustered.append(measured(index, nodes, cluster=Cluster(nodes.address, workers=1)))
+    for what, at in (("wall clock", 0), ("processors", 1)):
+        ratio = min(run[at] for run in clustered) / min(run[at] for run in plain)
+        print(f"overhead, {what}: x{ratio:.3f} a page (best of 3 each)")
+
+
+class Costless(Worker):
+    """A worker whose pages cost nothing: the same arrays again and again."""
+
+    def start(self) -> WorkerStarted:
+        rng = np.random.default_rng(os.getpid())
+        groups = torch.from_numpy(np.sort(rng.integers(0, VECTORS, TOKENS)))
+        vectors = torch.nn.functional.normalize(torch.from_numpy(rng.normal(size=(VECTORS, DIM)).astype(np.float32)))
+        grid = PatchGrid.single(32, 32)
+        self.page = EncodedPage(vectors, torch.arange(VECTORS) * 20, groups, torch.full((TOKENS,), 0.05), grid)
+        self.thumbnail = rng.bytes(4000)
+        return WorkerStarted("costless", os.getpid())
+
+    def encode(self, parts: list[Part], budget: int) -> TaskResult:
+        results, left = [], budget
+        for part in parts:
+            if left <= 0:
+                break
+            total = part.document.size  # the stand-in's documents have a page a byte
+            wanted = part.pages if part.pages is not None else tuple(range(total))
+            pages = [(number, self.page, self.thumbnail) for number in wanted[:left]]
+            digest = hashlib.blake2b(part.document.name.encode(), digest_size=16).hexdigest()
+            identity = FileIdentity(digest, total, part.document.modified)
+            results.append(PartResult(identity, total, PackedPages.pack(pages), rest=wanted[left:]))
+            left -= len(pages)
+        return TaskResult(results, 0.0)
+
+
+def committer(folder: Path, pages: int = 20_000, length: int = 40) -> None:
+    """Documents are files of as many bytes as they have pages."""
+    (folder / "docs").mkdir()
+    for number in range(pages // length):
+        (folder / "docs" / f"{number}.pdf").write_bytes(bytes(length))
+    crew.Worker = Costless  # type: ignore[misc]
+    marks: list[tuple[int, float]] = []
+
+    class Wide(ClusterReader):
+        dim = DIM
+
+    with Nodes() as nodes:
+        nodes.add()
+        index = Index.create(folder / "my.index", Wide(), Pooling1D(ratio=0.05))
+        with processor_seconds() as seconds:
+            cluster = Cluster(nodes.address, workers=2, task_pages=32)
+            mark = lambda p: marks.append((p.pages, time.monotonic()))  # noqa: E731
+            report = index.add(folder / "docs", cluster=cluster, progress=mark)
+            used = seconds()
+    (first, began), (last, ended) = marks[len(marks) // 10], marks[-1]
+    print(f"committer: {(last - first) / (ended - began):.0f} pages a second by the clock, ", end="")
+    print(f"{report.pages / used:.0f} a second of its processor; {VECTORS} vectors of {DIM}, float16, synced")
+
+
+def scaling(folder: Path) -> None:
+    source = documents(folder / "docs", 20)
+    rates = {}
+    with Nodes() as nodes:
+        nodes.add()
+        for workers in (1, 2):
+            marks: list[tuple[int, float]] = []
+            index = Index.create(folder / f"{workers}", "nano", AnchorFold(ratio=0.1))
+            cluster = Cluster(nodes.address, workers=workers)
+            index.add(source, cluster=cluster, progress=lambda p, m=marks: m.append((p.pages, time.monotonic())))
+            (first, began), (last, ended) = marks[len(marks) // 3], marks[-1]
+            rates[workers] = (last - first) / (ended - began)
+    print(f"scaling: 2 workers index x{rates[2] / rates[1]:.2f} as many pages a second as 1")
+
+
+def shards(folder: Path) -> None:
+    for number in range(10):
+        write_pdf(folder / "docs" / f"{number}.pdf", list(range(40 * number, 40 * number + 40)))
+    Index.create(folder / "my.index", ClusterReader(), Pooling1D(ratio=0.25)).add(folder / "docs")
+    query = [np.asarray(q) for q in ClusterReader().encode_queries(["page 7"])]
+    with Nodes() as nodes:
+        import ray
+
+        alone = Index.open(folder / "my.index", ClusterReader())
+        base = latency(lambda: alone.search_vectors(query, exact=True))
+        for count in (2, 4, 8):
+            with ShardedIndex.over(
+                folder / "my.index", ClusterReader(), address=nodes.address, shards=count, cpus=0.1, limit=120
+            ) as index:
+                extra = latency(lambda index=index: index.search_vectors(query)) - base
+                print(f"{count} shards add {1000 * extra:.1f} ms to a query of 400 pages (median of 200)", flush=True)
+                if count == 4:
+                    ray.kill(index._search.shards[0], no_restart=False)
+                    began = time.monotonic()
+                    index.search_vectors(query)
+                    print(f"a killed shard answers again after {time.monotonic() - began:.1f} s", flush=True)
+
+
+def latency(search: Callable[[], object]) -> float:
+    search()
+    times = []
+    for _ in range(200):
+        began = time.perf_counter()
+        search()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["overhead", "committer", "scaling", "shards"])
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(prefix="anchorfold-cluster-") as folder:
+        globals()[arguments.what](Path(folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Kill workers, nodes and drivers of a real cluster at random, and check after every run that nothing is lost or twice.
+
+python -m benchmarks.cluster_soak --kills 20 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+
+from anchorfold import Index, Pooling1D
+from tests.cluster.contents import contents
+from tests.cluster.nodes import Nodes
+from tests.cluster.stand_in import ClusterReader
+from tests.number_reader import write_pdf
+
+DRIVER = """
+import sys
+from anchorfold import Index
+from anchorfold.cluster import Cluster
+from anchorfold.index import ingest
+ingest.COMMIT_PAGES = 8
+index = Index.open(sys.argv[2])
+cluster = Cluster(sys.argv[3], task_pages=8)
+report = index.add(sys.argv[1], prune=True, cluster=cluster, progress=lambda p: print(p.pages, flush=True))
+print("done", report.skipped, flush=True)
+"""
+
+
+def workers(nodes: Nodes) -> list[psutil.Process]:
+    everything = [process for number in range(len(nodes.processes)) for process in nodes.below(number)]
+    return [process for process in everything if is_worker(process)]
+
+
+def is_worker(process: psutil.Process) -> bool:
+    try:
+        return any("ray::Worker" in part for part in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+class Soak:
+    """Documents that change, an index of them, and somebody who kills."""
+
+    def __init__(self, nodes: Nodes, folder: Path, rng: random.Random) -> None:
+        self.nodes, self.folder, self.rng = nodes, folder, rng
+        self.kills: Counter[str] = Counter()
+        self.documents: dict[str, int] = {}
+        self.index = Index.create(folder / "my.index", ClusterReader(), Pooling1D(ratio=0.25))
+        self.lines: list[str] = []
+
+    def change_documents(self) -> None:
+        """New documents, and others in the place of old ones."""
+        for _ in range(15):
+            name = f"{self.rng.randrange(40)}.pdf"
+            first, pages = self.rng.randrange(400), self.rng.choice([1, 2, 5, 20, 60])
+            write_pdf(self.folder / "docs" / name, list(range(first, first + pages)))
+            self.documents[name] = pages
+
+    def kill_something(self, driver: subprocess.Popen[str]) -> None:
+        """A worker most of the time."""
+        kind = self.rng.choices(["worker", "node", "driver"], [6, 2, 2])[0]
+        if kind == "driver":
+            driver.kill()
+        elif kind == "worker":
+            there = workers(self.nodes)
+            if not there:
+                return
+            self.rng.choice(there).kill()
+        else:
+            last = len(self.nodes.processes) - 1
+            try:
+                self.nodes.kill_raylet(last)
+            except StopIteration:
+                return
+            self.nodes.stop(last)
+            self.nodes.add()
+        self.kills[kind] += 1
+        print(f"killed a {kind}", flush=True)
+
+    def run(self, killing: bool) -> bool:
+        """One run of indexing; whether it came to its end."""
+        command = [sys.executable, "-c", DRIVER, self.folder / "docs", self.folder / "my.index", self.nodes.address]
+        driver = subprocess.Popen(
+            command, env=self.nodes.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        lines: list[str] = []
+        reader = threading.Thread(target=lambda: lines.extend(driver.stdout or ()))
+        reader.start()
+        # By pages rather than by time, or nothing would ever get done on a slow machine.
+        due = self.rng.choice([0, 5, 20, 60])
+        while driver.poll() is None:
+            time.sleep(0.05)
+            if killing and len(lines) > due:
+                self.kill_something(driver)
+                due = len(lines) + self.rng.choice([0, 5, 20, 60])
+        reader.join()
+        output = "".join(lines)
+        finished = "done" in output
+        if finished:
+            self.lines.append(output.strip().splitlines()[-1])
+        elif driver.returncode not in (-9, 0):
+            print(output[-2000:])
+            raise AssertionError(f"the driver ended by itself with {driver.returncode}")
+        return finished
+
+    def check(self, complete: bool) -> int:
+        """Nothing twice; and after a whole run all pages of all documents, as one process would have made them."""
+        pages = contents(self.index)
+        if complete:
+            counts = Counter(os.path.basename(document) for document, _ in pages)
+            assert counts == Counter(self.documents), (counts, self.documents)
+            alone = Index.create(self.folder / "alone", ClusterReader(), Pooling1D(ratio=0.25))
+            alone.add(self.folder / "docs")
+            assert contents(alone) == pages
+            shutil.rmtree(self.folder / "alone")
+        return len(pages)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    rng = random.Random(arguments.seed)
+    folder = Path(tempfile.mkdtemp(prefix="anchorfold-cluster-soak-"))
+    began, runs, finished = time.monotonic(), 0, 0
+    try:
+        with Nodes(seconds=0.01) as nodes:
+            nodes.add()
+            soak = Soak(nodes, folder, rng)
+            while soak.kills.total() < arguments.kills:
+                soak.change_documents()
+                complete = False
+                while not complete:
+                    complete = soak.run(killing=soak.kills.total() < arguments.kills)
+                    runs += 1
+                    skipped = complete and not soak.lines[-1].endswith("[]")
+                    pages = soak.check(complete and not skipped)
+                    print(f"{time.monotonic() - began:.0f} s: kills {dict(soak.kills)}, {pages} pages", flush=True)
+                    if skipped:  # three kills hit the same pages: another run reads them
+                        print(soak.lines[-1])
+                        complete = False
+                finished += 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    total = f"{soak.kills.total()} kills {dict(soak.kills)}, {runs} runs, {finished} whole ones"
+    print(f"{total}: nothing lost, nothing twice")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,2 @@
+from .cluster import Cluster as Cluster
+from .sharded import ShardedIndex as ShardedIndex

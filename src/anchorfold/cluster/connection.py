@@ -1,0 +1,73 @@
+"""Ray, if it is installed, and a connection to a cluster."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from anchorfold.errors import AnchorFoldError
+
+CONNECT_SECONDS = 5.0
+
+
+def import_ray() -> Any:
+    """Ray, or one sentence on how to get it."""
+    try:
+        import ray
+    except ImportError as error:
+        raise AnchorFoldError("a cluster needs Ray: pip install 'anchorfold[ray]'.") from error
+    return ray
+
+
+@contextmanager
+def connection(address: str) -> Iterator[Any]:
+    """Ray, connected to a cluster; a connection that is there already is used, and left open.
+
+    Args:
+        address: `auto` for the cluster that this machine is a node of, `local` for one of this machine alone that ends
+            with the connection, or the `host:port` of a head node.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody was asked
+    local = address == "local"
+    if not local and address != "auto":
+        _require_listener(address)
+    options = {"include_dashboard": False} if local else {}
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        where = "this machine is no node of a Ray cluster" if address == "auto" else f"no Ray cluster at {address}"
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise AnchorFoldError(
+            f"{where} ({first}): start a node with `ray start --address=HOST:PORT`, or give `local` for this machine "
+            "alone."
+        ) from error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)  # Ray puts one in its place that ends the process at once
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _require_listener(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdigit():
+        raise AnchorFoldError(f"{address!r} is no address of a cluster: give auto, local or HOST:PORT.")
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
+        raise AnchorFoldError(
+            f"nothing answers at {address} ({(error.strerror or str(error)).lower()}): is the head node running there?"
+        ) from error

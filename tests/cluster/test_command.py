@@ -1,0 +1,74 @@
+"""`--ray` on the command line: with a real cluster, and without Ray."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from anchorfold.cli import index_command, serve_command
+from anchorfold.cli.app import app
+from anchorfold.index import Progress
+from anchorfold.index.progress import WorkerProgress
+from tests.cluster.conftest import PAGES
+from tests.cluster.contents import contents
+
+
+def start(nodes, *arguments) -> subprocess.Popen:
+    command = [sys.executable, "-m", "anchorfold", *map(str, arguments)]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, env=nodes.environment, text=True, **streams)
+
+
+@pytest.mark.slow
+def test_a_run_is_stopped_by_ctrl_c_and_finished_by_the_same_command(nodes, make_index, documents):
+    index = make_index()
+    arguments = ["index", documents, "--to", index.path, "--ray", nodes.address, "--workers", "1", "--json"]
+    process = start(nodes, *arguments)
+    while not contents(index):
+        assert process.poll() is None, process.stderr.read()
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "stopping: what is done is kept" in errors
+    report = json.loads(output)
+    assert report["interrupted"]
+    assert 0 < report["pages"] == len(contents(index)) < PAGES
+    process = start(nodes, *arguments)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert json.loads(output)["pages"] == PAGES - report["pages"]
+    assert len(contents(index)) == PAGES
+
+
+@pytest.mark.parametrize("command", [["index", "docs", "--to", "x.index"], ["serve", "my.index"]])
+def test_without_ray_one_sentence_says_what_to_install(monkeypatch, make_index, documents, command):
+    assert index_command
+    assert serve_command
+    make_index()
+    monkeypatch.chdir(documents.parent)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    outcome = CliRunner().invoke(app, [*command, "--ray", "auto"])
+    assert str(outcome.exception) == "a cluster needs Ray: pip install 'anchorfold[ray]'."
+    assert not os.path.exists("x.index")
+
+
+def test_everything_else_works_without_ray(documents):
+    script = "import sys; sys.modules['ray'] = None; from anchorfold.cli.app import main; main()"
+    command = [sys.executable, "-c", script, "index", str(documents / "1.pdf"), "--to", str(documents / "my.index")]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def test_the_progress_line_tells_of_workers():
+    workers = [
+        WorkerProgress("a:1", 20, 10.0),
+        WorkerProgress("b:2", 40, 10.0),
+        WorkerProgress("c:3", 5, 5.0, gone=True),
+    ]
+    assert index_command.crew(Progress(workers=workers)) == ["2 workers, 3.00 pages/s each", "gone: c:3"]
+    assert index_command.crew(Progress()) == []
+    many = [WorkerProgress(f"a:{number}", gone=True) for number in range(5)]
+    assert index_command.crew(Progress(workers=many))[-1] == "gone: a:2, a:3, a:4 and 2 more"

@@ -1,0 +1,105 @@
+"""Search over shards gives the ranks and scores of one process, or says that it cannot."""
+
+import numpy as np
+import pytest
+
+from anchorfold import Index, Pooling1D, UnavailableError
+from anchorfold.cluster import ShardedIndex
+from anchorfold.cluster.shard import Shard
+from anchorfold.errors import AnchorFoldError
+from anchorfold.index import ingest
+from anchorfold.index.store import table
+from tests.number_reader import NumberReader, write_pdf
+
+QUERIES = [f"page {number}" for number in (11, 24, 203, 250, 999)]
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch):
+    """Several segments, documents with equal pages, one that was replaced and one that was removed."""
+    monkeypatch.setattr(ingest, "MOST_PAGES", 7)
+    monkeypatch.setattr(table, "tiers_to_merge", lambda segments: [])
+    index = Index.create(tmp_path / "my.index", NumberReader(), Pooling1D(ratio=0.25))
+    for d in range(1, 6):
+        write_pdf(tmp_path / "docs" / f"{d}.pdf", list(range(10 * d, 11 * d)))
+    write_pdf(tmp_path / "docs/again.pdf", [24, 11, 24])
+    write_pdf(tmp_path / "docs/long.pdf", list(range(200, 240)))
+    index.add(tmp_path / "docs")
+    write_pdf(tmp_path / "docs/5.pdf", [250, 251])
+    index.add(tmp_path / "docs")
+    index.remove("*/1.pdf")
+    assert len(index.live().segments) > 1
+    return index
+
+
+def encoded(queries) -> list[np.ndarray]:
+    return [np.asarray(query) for query in NumberReader().encode_queries(queries)]
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 8, 70])
+@pytest.mark.parametrize("documents", [None, "*long.pdf", ["*again.pdf", "*2.pdf"]])
+def test_merged_rankings_are_those_of_one_process(index, shards, documents):
+    queries, live = encoded(QUERIES), index.live()
+    parts = [Shard(str(index.path), number, shards) for number in range(shards)]
+    answers = [part.search(index.version, queries, 9, documents) for part in parts]
+    assert sum(answer.pages for answer in answers) == len(live)
+    if shards <= 8:
+        assert max(answer.pages for answer in answers) - min(answer.pages for answer in answers) <= 2 * len(
+            live.segments
+        )
+    for number, expected in enumerate(index.search(QUERIES, 9, documents=documents, exact=True)):
+        merged = sorted((-score, page) for answer in answers for page, score in answer.rankings[number])[:9]
+        located = [(*live.page(page), -score) for score, page in merged]
+        assert [(version.name, page, score) for version, page, score in located] == [
+            (hit.document, hit.page, hit.score) for hit in expected
+        ]
+
+
+def test_a_shard_answers_for_the_version_that_was_asked_for_or_for_none(index, tmp_path):
+    part, queries, old = Shard(str(index.path), 0, 2), encoded(QUERIES[:1]), index.version
+    before = part.search(old, queries, 3, None)
+    loaded = dict(part._parts)
+    write_pdf(tmp_path / "new.pdf", [300])
+    index.add(tmp_path / "new.pdf")
+    assert part.search(old, queries, 3, None) == before  # a query that is under way
+    assert part.search(index.version, queries, 3, None).version == index.version
+    shared = loaded.keys() & part._parts.keys()
+    assert all(part._parts[number] is loaded[number] for number in shared if len(loaded[number]))
+    late = Shard(str(index.path), 0, 2).search(old, queries, 3, None)
+    assert (late.version, late.rankings) == (index.version, ())
+
+
+@pytest.mark.slow
+def test_shards_on_two_nodes(nodes, index, tmp_path):
+    import ray
+
+    with ShardedIndex.over(index.path, NumberReader(), address=nodes.address, shards=2, cpus=0.5, limit=60) as sharded:
+        for documents in (None, "*long.pdf"):
+            assert sharded.search(QUERIES, documents=documents) == index.search(
+                QUERIES, documents=documents, exact=True
+            )
+        with pytest.raises(AnchorFoldError, match="holds no document that matches nothing"):
+            sharded.search("page 11", documents="nothing")
+        assert sharded.page("long.pdf", 3)[1]["pages"] == 40
+        # A new version is taken up.
+        write_pdf(tmp_path / "new.pdf", [300, 301])
+        index.add(tmp_path / "new.pdf")
+        assert sharded.search("page 301", top=1)[0].page == 2
+        # A shard that dies comes back, and the query waits for it.
+        victim = sharded._search.shards[0]
+        ray.kill(victim, no_restart=False)
+        assert sharded.search(QUERIES) == index.search(QUERIES, exact=True)
+        assert sharded.searched == 1.0
+        # One that does not come back: never a silent part of the answer.
+        ray.kill(victim)
+        sharded._search.limit = 1.0
+        with pytest.raises(UnavailableError, match="1 of 2 shards did not answer within 1 seconds"):
+            sharded.search("page 11")
+        sharded._search.allow_partial = True
+        assert sharded.search("page 11")
+        assert 0.3 < sharded.searched < 0.7
+
+
+def test_no_shards_are_refused(index):
+    with pytest.raises(AnchorFoldError, match="at least 1 shard"), ShardedIndex.over(index.path, shards=0):
+        pass
