@@ -26,6 +26,7 @@ class PairTrainer(Trainer):
     """Trains `model`, the adapters of `retriever`, by a recipe."""
 
     loss_is_scaled_for_ga = False  # a mean over the batch
+    control: Any
 
     def __init__(
         self,
