@@ -10,14 +10,16 @@ of the NDCG@5 of the same fold as float16, with a paired 95 % interval.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from anchorfold.evaluation.corpus import Corpus, local_corpus
+from anchorfold.evaluation.corpus import Corpus, PageSource, Unrendered, local_corpus
 from anchorfold.evaluation.measure import interval, measure
 from anchorfold.evaluation.methods import FULL, choose_methods
 from anchorfold.evaluation.query_scores import QueryScores
@@ -83,14 +85,27 @@ def corpus_table(path: Path, folder: Path, pages: int | None) -> None:
               f"{full.bytes / len(collected.pages) / size:.0f} |")  # fmt: skip
 
 
+@dataclass(frozen=True)
+class FirstPages:
+    """The first pages of a source."""
+
+    source: PageSource
+    count: int
+
+    def __call__(self, pixels: int) -> Iterator[Unrendered]:
+        return islice(self.source(pixels), self.count)
+
+    def origin(self) -> dict[str, Any]:
+        return {**self.source.origin(), "first pages": self.count}
+
+
 def first_pages(corpus: Corpus, count: int) -> Corpus:
     """The first pages of a corpus, and the queries that they answer whole."""
-    there = set(corpus.ids()[:count])
+    there = set(corpus.names()[:count])
     queries = tuple(query for query in corpus.queries if query.relevant.keys() <= there)
     return replace(
-        corpus, name=f"{corpus.name}-{count}", queries=queries,
-        unrendered=lambda pixels: islice(corpus.unrendered(pixels), count),
-    )  # fmt: skip
+        corpus, name=f"{corpus.name}-{count}", queries=queries, unrendered=FirstPages(corpus.unrendered, count)
+    )
 
 
 def invented_table(dims: tuple[int, ...], pages: int = 2000, vectors: int = 50, queries: int = 200) -> None:
