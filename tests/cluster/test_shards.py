@@ -1,5 +1,8 @@
 """Search over shards gives the ranks and scores of one process, or says that it cannot."""
 
+import os
+import signal
+
 import numpy as np
 import pytest
 
@@ -87,7 +90,7 @@ def test_shards_on_two_nodes(nodes, index, tmp_path):
         assert sharded.search("page 301", top=1)[0].page == 2
         # A shard that dies comes back, and the query waits for it.
         victim = sharded._search.shards[0]
-        ray.kill(victim, no_restart=False)
+        os.kill(ray.get(victim.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
         assert sharded.search(QUERIES) == index.search(QUERIES, exact=True)
         assert sharded.searched == 1.0
         # One that does not come back: never a silent part of the answer.
