@@ -25,7 +25,7 @@ from anchorfold.compressors import wanted_signals
 from anchorfold.evaluation.corpus import local_corpus
 from anchorfold.evaluation.methods import choose_methods
 from anchorfold.page import PatchGrid
-from anchorfold.scoring import maxsim
+from anchorfold.scoring import maxsim, retention
 
 INK = 40  # grey levels between the lightest and the darkest pixel of a printed patch
 REPEAT, LOST = 0.9, 0.6
@@ -35,11 +35,11 @@ def printed_patches(image: Image.Image, grid: PatchGrid) -> np.ndarray:
     """`(N,)` whether each patch of the page holds ink."""
     grey = np.asarray(image.convert("L"), np.int16)
     scale = np.array([grey.shape[1], grey.shape[0]] * 2)
-    found = []
+    inked = []
     for left, top, right, bottom in (grid.boxes().numpy() * scale).round().astype(int):
         patch = grey[top : max(bottom, top + 1), left : max(right, left + 1)]
-        found.append(patch.size > 0 and int(patch.max()) - int(patch.min()) > INK)
-    return np.array(found)
+        inked.append(patch.size > 0 and int(patch.max()) - int(patch.min()) > INK)
+    return np.array(inked)
 
 
 def main() -> None:
@@ -55,34 +55,34 @@ def main() -> None:
     methods = choose_methods(arguments.methods, [0.2, 0.1, 0.05])[1:]
     compressors = {m.label: m.make() for m in methods}
     signals = wanted_signals(compressors.values(), model.settings)
-    asked: dict[str, list[str]] = {}
+    questions: dict[str, list[str]] = {}
     for query in corpus.queries:
         for page in query.relevant:
-            asked.setdefault(page, []).append(query.text)
-    answered = [page for page in corpus.ids() if page in asked]
-    wanted = set(answered[:: max(1, len(answered) // arguments.pages)][: arguments.pages])
-    found: dict[str, list[tuple[float, ...]]] = {label: [] for label in compressors}
-    for identity, image in corpus.pages(model.page_pixels, only=wanted):
+            questions.setdefault(page, []).append(query.text)
+    answered = [page for page in corpus.names() if page in questions]
+    chosen = set(answered[:: max(1, len(answered) // arguments.pages)][: arguments.pages])
+    measures: dict[str, list[tuple[float, ...]]] = {label: [] for label in compressors}
+    for identity, image in corpus.pages(model.page_pixels, only=chosen):
         (state,) = model.page_states([image], signals)
         assert state.grid is not None
         printed = torch.from_numpy(printed_patches(image, state.grid))
-        queries = model.encode_queries(asked[identity])
+        queries = model.encode_queries(questions[identity])
         full = maxsim(queries, [state.embeddings])
-        for label, each in compressors.items():
-            small = model.compress(state, each)
+        for label, compressor in compressors.items():
+            small = model.compress(state, compressor)
             among = small.vectors @ small.vectors.T
             among.fill_diagonal_(-1)
             near = (state.embeddings[printed] @ small.vectors.T).amax(1)
-            found[label].append((
-                float((maxsim(queries, [small.vectors]) / full.clamp(min=1e-6)).mean()),
+            measures[label].append((
+                float(retention(full, maxsim(queries, [small.vectors])).nanmean()) / 100,
                 float((~printed[small.anchors]).float().mean()), float((among.amax(1) > REPEAT).float().mean()),
                 float(near.mean()), float((near < LOST).float().mean()),
             ))  # fmt: skip
-    print(f"{len(wanted)} pages of {corpus.name} with {model.name}")
-    print(f"{'':26}{'score kept':>12}{'blank':>8}{'repeats':>9}{'coverage':>10}{'lost patches':>14}")
-    for label, rows in found.items():
-        kept, blank, repeats, coverage, lost = 100 * np.array(rows).mean(0)
-        print(f"{label:26}{kept:12.1f}{blank:8.1f}{repeats:9.1f}{coverage:10.1f}{lost:14.1f}")
+    print(f"{len(chosen)} pages of {corpus.name} with {model.name}")
+    print(f"{'':26}{'score score':>12}{'blank':>8}{'repeats':>9}{'coverage':>10}{'lost patches':>14}")
+    for label, rows in measures.items():
+        score, blank, repeats, coverage, lost = 100 * np.array(rows).mean(0)
+        print(f"{label:26}{score:12.1f}{blank:8.1f}{repeats:9.1f}{coverage:10.1f}{lost:14.1f}")
 
 
 if __name__ == "__main__":

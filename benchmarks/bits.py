@@ -10,16 +10,18 @@ of the NDCG@5 of the same fold as float16, with a paired 95 % interval.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from anchorfold.evaluation.collect import Collected, collect
-from anchorfold.evaluation.corpus import local_corpus
+from anchorfold.evaluation.corpus import Corpus, local_corpus
 from anchorfold.evaluation.measure import interval, measure
-from anchorfold.evaluation.methods import choose_methods
+from anchorfold.evaluation.methods import FULL, choose_methods
+from anchorfold.evaluation.query_scores import QueryScores
+from anchorfold.evaluation.score_pages import PageScores, score_pages
 from anchorfold.index.coding import Coding
 
 WIDTHS = (16, 8, 4, 2, 1)
@@ -27,32 +29,41 @@ METHODS, RATIOS = "anchorfold,focus-clustering", (0.2, 0.1, 0.05)
 
 
 @dataclass(frozen=True)
-class Coded(Collected):
-    """Collected vectors as an index of some width gives them back: `label/bits` is a method at a width."""
+class Coded(PageScores):
+    """Stored vectors as an index of some width gives them back: `label/bits` is a method at a width."""
 
-    def vectors(self, label: str) -> tuple[np.ndarray, np.ndarray]:
+    query_scores: QueryScores
+
+    def lengths(self, label: str) -> np.ndarray:
+        return super().lengths(label.partition("/")[0])
+
+    def scores(self, label: str) -> np.ndarray:
         name, _, bits = label.partition("/")
-        stored, lengths = super().vectors(name)
         if not bits:
-            return stored, lengths
+            return super().scores(name)
         coding = Coding(self.dim, int(bits))
-        return coding.decode(*coding.encode(np.asarray(stored, np.float32))), lengths
+        decoded = coding.decode(*coding.encode(np.asarray(self.vectors(name), np.float32)))
+        pages = torch.from_numpy(np.asarray(decoded, np.float32)).split(self.lengths(name).tolist())
+        return torch.cat([self.query_scores(pages[i : i + 64]) for i in range(0, len(pages), 64)]).numpy()
 
 
-def corpus_table(path: Path, folder: Path) -> None:
+def corpus_table(path: Path, folder: Path, pages: int | None) -> None:
     """A row for each method, ratio and width on one corpus."""
     import anchorfold
 
     corpus, model = local_corpus(path), anchorfold.load("nano")
+    if pages:
+        corpus = first_pages(corpus, pages)
     methods = choose_methods(METHODS, RATIOS)
-    collected = collect(
-        corpus, model, methods, folder / corpus.name, lambda n: print(f"\r{n} pages", end="", flush=True)
-    )
-    coded = Coded(collected.folder, collected.pages, collected.dim)
+    collected = score_pages(
+        corpus, model, {m.label: m.make() for m in methods}, folder / corpus.name, keep_vectors=True,
+        progress=lambda n: print(f"\r{n} pages", end="", flush=True),
+    )  # fmt: skip
     queries = model.encode_queries([query.text for query in corpus.queries])
-    labels = [f"{m.label}/{bits}" for m in methods if m.label != "none@1" for bits in WIDTHS]
-    measured = measure(coded, corpus.queries, queries, labels)
-    full = measured["none@1"]
+    coded = Coded(collected.folder, collected.pages, len(queries), collected.dim, QueryScores(queries))
+    labels = [f"{m.label}/{bits}" for m in methods if m.label != FULL for bits in WIDTHS]
+    measured = measure(coded, corpus.queries, [FULL, *labels])
+    full = measured[FULL]
     size, mean = full.bytes / len(collected.pages), np.mean(list(full.ndcg.values()))
     print(f"\r{corpus.name}: {len(collected.pages)} pages, {len(queries)} queries")
     print(f"full index as float16: NDCG@5 {mean:.1f}, {size:,.0f} bytes a page")
@@ -70,6 +81,16 @@ def corpus_table(path: Path, folder: Path) -> None:
         print(f"| {name} | {bits} | {np.mean(list(row.ndcg.values())):.1f} | {left} | "
               f"{np.mean(list(row.retention.values())):.1f} | {size:,.0f} | "
               f"{full.bytes / len(collected.pages) / size:.0f} |")  # fmt: skip
+
+
+def first_pages(corpus: Corpus, count: int) -> Corpus:
+    """The first pages of a corpus, and the queries that they answer whole."""
+    there = set(corpus.ids()[:count])
+    queries = tuple(query for query in corpus.queries if query.relevant.keys() <= there)
+    return replace(
+        corpus, name=f"{corpus.name}-{count}", queries=queries,
+        unrendered=lambda pixels: islice(corpus.unrendered(pixels), count),
+    )  # fmt: skip
 
 
 def invented_table(dims: tuple[int, ...], pages: int = 2000, vectors: int = 50, queries: int = 200) -> None:
@@ -109,10 +130,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpora", nargs="*", type=Path)
     parser.add_argument("--folder", type=Path, default=Path("bits-work"))
+    parser.add_argument("--pages", type=int, help="only the first pages of each corpus")
     parser.add_argument("--invented", action="store_true")
     arguments = parser.parse_args()
     for corpus in arguments.corpora:
-        corpus_table(corpus, arguments.folder)
+        corpus_table(corpus, arguments.folder, arguments.pages)
     if arguments.invented:
         invented_table((128, 320, 3072))
 

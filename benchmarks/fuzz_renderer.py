@@ -150,7 +150,7 @@ NUMBERS = (0, 1, 2, 7, 127, 128, 255, 256, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x8000000
 
 
 def flip_bits(data: bytearray, rng: random.Random, _: bytes) -> None:
-    for _ in range(rng.choice((1, 1, 2, 8, 40))):
+    for _flip in range(rng.choice((1, 1, 2, 8, 40))):
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
 
 
@@ -171,9 +171,9 @@ def edit_length(data: bytearray, rng: random.Random, _: bytes) -> None:
 
 
 def edit_number(data: bytearray, rng: random.Random, _: bytes) -> None:
-    found = list(re.finditer(rb"\d+", data))
-    if found:
-        start, end = rng.choice(found).span()
+    numbers = list(re.finditer(rb"\d+", data))
+    if numbers:
+        start, end = rng.choice(numbers).span()
         data[start:end] = b"%d" % rng.choice((*NUMBERS, -1, 3, 10, 99_999, 10**6))
 
 
@@ -270,8 +270,8 @@ def fuzz(files: int, seed: int, memory: int, seconds: float) -> FuzzReport:
                         events[event.document].append(event)
             except Exception as error:
                 report.violations.append(f"files from {first} on: the parent failed with {error!r}")
-            for (document, about), digest in zip(events.items(), digests, strict=True):
-                check(report, document.name, about, digest)
+            for (document, document_events), digest in zip(events.items(), digests, strict=True):
+                check(report, document.name, document_events, digest)
             printed.seek(0)
             if output := printed.read(2000):
                 report.violations.append(f"files from {first} on: it printed {output!r}")
@@ -302,8 +302,8 @@ def check(report: FuzzReport, name: str, events: list[Event], digest: str) -> No
     pages = [event for event in events if isinstance(event, PageRendered | PageFailed)]
     numbers = [page.number for page in pages]
     total = max((page.total for page in pages), default=0)
-    whole = numbers == list(range(total)) if end.problem is None else numbers == sorted(set(numbers))
-    if not whole or len(pages) != len(events) - 1 or not (pages or end.problem):
+    complete = numbers == list(range(total)) if end.problem is None else numbers == sorted(set(numbers))
+    if not complete or len(pages) != len(events) - 1 or not (pages or end.problem):
         wrong(f"of {total} pages {numbers} came, and {end.problem} was said")
     if {event.identity.digest for event in (*pages, end) if event.identity} - {digest}:
         wrong("a page was rendered from other bytes")

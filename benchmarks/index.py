@@ -67,10 +67,10 @@ def sample(folder: Path, copies: int, pdf: Path | None) -> Path:
 def run(folder: Path, copies: int, pdf: Path | None, model: str) -> tuple[int, float, float]:
     """Index some copies; the number of pages, wall time over encoding time, and megabytes of both processes."""
     documents = sample(folder / f"documents-{copies}-{Path(model).name}", copies, pdf)
-    place = folder / f"{copies}-{Path(model).name}.index"
-    command = [sys.executable, "-W", "ignore", "-c", RUN, str(place), str(documents), model]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    pages, wall, encode, own, child = json.loads(done.stdout.splitlines()[-1])
+    index_path = folder / f"{copies}-{Path(model).name}.index"
+    command = [sys.executable, "-W", "ignore", "-c", RUN, str(index_path), str(documents), model]
+    completed = subprocess.run(command, capture_output=True, text=True, check=True)
+    pages, wall, encode, own, child = json.loads(completed.stdout.splitlines()[-1])
     memory = f"  peak memory {own:6.0f} MB, renderer {child:4.0f} MB" if own else ""
     print(f"{Path(model).name}: {pages:5} pages  {pages / wall:5.2f} pages/s  wall / encoding {wall / encode:.3f}"
           f"{memory}", flush=True)  # fmt: skip

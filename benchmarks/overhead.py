@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from transformers import LlamaConfig, LlamaModel
@@ -97,8 +98,8 @@ class Stack:
 
     @torch.no_grad()
     def tapped(self, kind: type | None) -> tuple[torch.Tensor, AttentionTap]:
-        wanted = [] if kind is None else [kind(i) for i in range(len(self.attention))]
-        with AttentionTap(self.model, self.attention, wanted) as tap:
+        signals = [] if kind is None else [kind(i) for i in range(len(self.attention))]
+        with AttentionTap(self.model, self.attention, signals) as tap:
             tap.look_at(self.visual)
             return self.encode(), tap
 
@@ -152,8 +153,8 @@ def measure(width: Width, layers: int, n: int, rounds: int) -> dict[str, float]:
         "attentions": stack.read_attentions,
         "focus": lambda: centrality([visual_graph(matrices[0][0], stack.visual[0])]),
     }
-    tasks |= {f"tap {name}": lambda kind=kind: stack.tapped(kind) for name, kind in KIND.items()}
-    tasks |= {f"compress {name}": lambda name=name: compress(name) for name in COMPRESSORS}
+    tasks |= {f"tap {name}": partial(stack.tapped, kind) for name, kind in KIND.items()}
+    tasks |= {f"compress {name}": partial(compress, name) for name in COMPRESSORS}
     for task in tasks.values():
         task()
     times: dict[str, list[float]] = {name: [] for name in tasks}
@@ -166,17 +167,17 @@ def measure(width: Width, layers: int, n: int, rounds: int) -> dict[str, float]:
     def paired(name: str) -> float:
         return statistics.median(a - b for a, b in zip(times[name], times["plain"], strict=True))
 
-    found = {}
+    ratios = {}
     for name in COMPRESSORS:
         extra = statistics.median(times[f"compress {name}"])
         if name in KIND:
             extra += max(paired(f"tap {name}"), 0.0) / layers * window_layers(name, settings)
-        found[name] = 1 + extra / (per_layer * settings.layers)
+        ratios[name] = 1 + extra / (per_layer * settings.layers)
     # The same method from returned matrices: every layer on eager attention, then focus on the window, then fold.
     later = statistics.median(times["focus"]) * window_layers("anchorfold", settings)
     later += statistics.median(times["compress anchorfold"])
-    found["output_attentions"] = 1 + paired("attentions") / plain + later / (per_layer * settings.layers)
-    return found
+    ratios["output_attentions"] = 1 + paired("attentions") / plain + later / (per_layer * settings.layers)
+    return ratios
 
 
 def peak_megabytes(width: Width, n: int, tapped: bool) -> float:
@@ -212,17 +213,17 @@ def main() -> None:
     print(f"{'backbone':12}" + "".join(f"{n:>20}" for n in names) + f"{'extra MB':>10}")
     passed = True
     for width in [w for w in WIDTHS if arguments.only in (None, w.family)]:
-        found = measure(width, arguments.layers, arguments.tokens, arguments.rounds)
+        ratios = measure(width, arguments.layers, arguments.tokens, arguments.rounds)
         pairs = [
             (peak_megabytes(width, arguments.tokens, True), peak_megabytes(width, arguments.tokens, False))
             for _ in range(2)
         ]
         extra = min(a for a, _ in pairs) - min(b for _, b in pairs)
-        print(f"{width.family:12}" + "".join(f"{found[n]:>19.3f}x" for n in names) + f"{extra:>10.0f}", flush=True)
-        cheap = found["anchorfold"] <= BAR_RATIO and found["anchorfold"] < found["output_attentions"]
+        print(f"{width.family:12}" + "".join(f"{ratios[n]:>19.3f}x" for n in names) + f"{extra:>10.0f}", flush=True)
+        cheap = ratios["anchorfold"] <= BAR_RATIO and ratios["anchorfold"] < ratios["output_attentions"]
         passed &= cheap and extra < BAR_MEGABYTES
         if width.family == "colqwen2.5":
-            share = (found["anchorfold"] - 1) / (PAPER_RATIO - 1)
+            share = (ratios["anchorfold"] - 1) / (PAPER_RATIO - 1)
             print(f"{'':12}the paper reports {PAPER_RATIO}x on a GPU for this one: our overhead is {share:.2f} of it")
     bar = f"AnchorFold at most {BAR_RATIO}x, below output_attentions, below {BAR_MEGABYTES} MB"
     print(f"bar: {bar}: {'met' if passed else 'MISSED'}")

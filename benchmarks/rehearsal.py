@@ -160,7 +160,7 @@ def write_checkpoint(rehearsal: Rehearsal, folder: Path) -> int:
         shards[-1].append(name)
         room -= 2 * shape.numel()
     torch.manual_seed(0)
-    where = {}
+    where: dict[str, str] = {}
     for number, names in enumerate(shards, 1):
         file = f"model-{number:05}-of-{len(shards):05}.safetensors"
         save_file({name: initial(name, shapes[name]) for name in names}, folder / file, metadata={"format": "pt"})

@@ -73,7 +73,7 @@ class Pages:
 
     def draw(self, count: int) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
         """Vectors `(V, 128)`, lengths, and the word numbers of each page."""
-        pages = []
+        pages: list[np.ndarray] = []
         while len(pages) < count:
             words = list(dict.fromkeys(next(self.texts)))[: int(self.rng.integers(LOW, HIGH + 1))]
             if len(words) >= LOW:
@@ -129,7 +129,7 @@ def measure_search(folder: str, bits: int) -> dict[str, float]:
     return {
         "pages": int(live.allowed.sum()), "bits": bits, "bytes": folder_bytes(table.folder), "opening": opening,
         "megabytes": memory, "candidates": np.median(fast_times), "float scan": np.median(exact_times),
-        "integer scan": np.median(whole_times), "overlap": overlap, "first": first, "queries": len(pairs),
+        "integer scan": np.median(whole_times), "overlap": float(overlap), "first": float(first), "queries": len(pairs),
     }  # fmt: skip
 
 

@@ -123,7 +123,7 @@ def contestants(
     return runs
 
 
-def lance_table(vectors: np.ndarray, starts: np.ndarray, folder: Path):  # type: ignore[no-untyped-def]
+def lance_table(vectors: np.ndarray, starts: np.ndarray, folder: Path):
     """The same pages in a LanceDB table of their own."""
     kind = pa.list_(pa.list_(pa.float16(), vectors.shape[1]))
     table = lancedb.connect(folder / "lance").create_table(

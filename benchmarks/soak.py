@@ -33,7 +33,7 @@ from benchmarks.soak_world import ROOT
 DISK_BYTES = 256 << 20
 GROWTH, DESCRIPTORS = 150.0, 100  # megabytes that a process may gain, and files that it may have open
 SHOWN = 2  # violations of a kind that are shown in full
-KEPT = 5  # rounds with violations whose index is kept
+MOST_COPIES = 5  # rounds with violations whose index is copied
 
 
 @dataclass
@@ -150,7 +150,7 @@ class Soak:
     def keep(self) -> None:
         """Keep a copy of the index and the documents of a round that went wrong."""
         target = self.folder / "violations" / f"round-{self.summary.rounds}"
-        if len(list(target.parent.glob("*"))) < KEPT:
+        if len(list(target.parent.glob("*"))) < MOST_COPIES:
             self.actions.world.copy_to(target / "home")
             if self.actions.index.exists():
                 shutil.copytree(self.actions.index, target / "index")

@@ -88,16 +88,16 @@ class Actions(Stage):
     def remove(self) -> None:
         """Remove documents by name, folder or pattern, perhaps while others are added."""
         names = sorted(self.world.files) or [f"{ROOT}/none"]
-        wanted = self.rng.choice([self.rng.choice(names), self.world.source(self.rng.choice(names)), f"{ROOT}/a", "*.png", "*[37].pdf"])  # fmt: skip  # noqa: E501
-        self.world.removed_from_index(wanted)
+        pattern = self.rng.choice([self.rng.choice(names), self.world.source(self.rng.choice(names)), f"{ROOT}/a", "*.png", "*[37].pdf"])  # fmt: skip  # noqa: E501
+        self.world.removed_from_index(pattern)
         with self.reading():
             together = self.rng.random() < 0.5
             if together:
                 self.send_add(self.writer(0))
                 self.wait_a_moment(self.writers[0])
-            self.note(f"remove {wanted!r} from the index")
+            self.note(f"remove {pattern!r} from the index")
             worker = self.writer(1)
-            worker.send("remove", self.world.home, index=str(self.index), names=[wanted])
+            worker.send("remove", self.world.home, index=str(self.index), names=[pattern])
             self.judge("remove", worker.answer(), ["nothing to remove"])
             if together:
                 self.judge("add", self.writers[0].answer())

@@ -105,9 +105,9 @@ class Worker:
 def left_processes(run: str, grace: float = 10.0) -> list[str]:
     """Processes that workers started and that outlived them, after some seconds in which they may end."""
     limit = time.monotonic() + grace
-    while (left := orphans(run)) and time.monotonic() < limit:
+    while (leftover := orphans(run)) and time.monotonic() < limit:
         time.sleep(0.1)
-    return left
+    return leftover
 
 
 def orphans(run: str) -> list[str]:

@@ -61,13 +61,13 @@ def few_descriptors(further: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def stopped_by_signals(wanted: bool) -> Iterator[Callable[[], bool]]:
+def stopped_by_signals(graceful: bool) -> Iterator[Callable[[], bool]]:
     """Stop after the current batch, as the command line does; otherwise signals have their usual effect."""
-    asked = threading.Event()
-    numbers = (signal.SIGINT, signal.SIGTERM) if wanted else ()
-    before = {number: signal.signal(number, lambda *_: asked.set()) for number in numbers}
+    stop = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM) if graceful else ()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in numbers}
     try:
-        yield asked.is_set
+        yield stop.is_set
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -140,8 +140,8 @@ def read_on(index: Index, queries: list[int], until: Path, rng: random.Random, r
 
 def page_number(index: Index, source: str, page: int) -> int:
     """The number of a stored page: the one on its picture, which must be the one of its vectors."""
-    encoded, about = index.page(source, page)
-    number = read_number(Image.open(BytesIO(about["thumbnail"])))
+    encoded, row = index.page(source, page)
+    number = read_number(Image.open(BytesIO(row["thumbnail"])))
     if not same_vectors(encoded.vectors, number, index.settings.bits):
         raise AssertionError(f"page {page} of {source}: the picture is that of number {number}, the vectors are not")
     return number

@@ -104,10 +104,10 @@ class World:
     def history(self, source: str) -> History:
         return self.histories.setdefault(source, History([None]))
 
-    def removed_from_index(self, wanted: str) -> None:
+    def removed_from_index(self, pattern: str) -> None:
         """Note that documents of this name, path, folder or pattern may be taken out of the index."""
         for name in self.files:
-            if wanted in (name, self.source(name)) or name.startswith(wanted + "/") or fnmatch(name, wanted):
+            if pattern in (name, self.source(name)) or name.startswith(pattern + "/") or fnmatch(name, pattern):
                 self.history(self.source(name)).versions.append(None)
 
     # What changes.
@@ -116,7 +116,7 @@ class World:
         """Change something; what was done, in words."""
         names = sorted(self.readable())
         # What an index keeps of a file that was torn and then spoiled nobody can know.
-        whole = [n for n in names if not self.history(self.source(n)).torn] or names[:1]
+        untorn = [n for n in names if not self.history(self.source(n)).torn] or names[:1]
         others = [n for n in sorted(self.files) if not self.is_locked(n)]
         if len(names) < 4 or (len(self.files) < MAX_DOCUMENTS and rng.random() < 0.25):
             return self.new_file(rng)
@@ -128,7 +128,7 @@ class World:
             (2, lambda: self.rename(rng.choice(names), rng)),
             (1, lambda: self.rename_folder(rng)),
             (3, lambda: self.remove(rng.choice(others))),
-            (3, lambda: self.spoil(rng.choice(whole), rng)),
+            (3, lambda: self.spoil(rng.choice(untorn), rng)),
             (1, lambda: self.lock_folder(rng)),
             (2, self.unlock_folders),
         ]
@@ -140,7 +140,7 @@ class World:
         numbers = tuple(itertools.islice(self._numbers, pages))
         return Version(numbers), document_bytes(suffix, numbers)
 
-    def _put(self, name: str, data: bytes, version: Version) -> None:
+    def _write(self, name: str, data: bytes, version: Version) -> None:
         """A file in one step: whoever has the old one open goes on reading it."""
         path = self.home / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -162,12 +162,12 @@ class World:
         folder = rng.choice([f for f in FOLDERS if not self.is_locked(f"{ROOT}/{f}/")])
         name = os.path.normpath(f"{ROOT}/{folder}/{next(self._names)}{suffix}")
         version, data = self._content(suffix, rng)
-        self._put(name, data, version)
+        self._write(name, data, version)
         return f"new {name} {version.numbers}"
 
     def replace(self, name: str, rng: random.Random) -> str:
         version, data = self._content(Path(name).suffix, rng)
-        self._put(name, data, version)
+        self._write(name, data, version)
         return f"replace {name} by {version.numbers}"
 
     def rewrite(self, name: str, rng: random.Random) -> str:
@@ -185,7 +185,7 @@ class World:
         self.replace(name, rng)
         between = self.files[name]
         time.sleep(rng.uniform(0, 0.3))
-        self._put(name, data, before)
+        self._write(name, data, before)
         return f"replace {name} by {between.numbers} and back by {before.numbers}"
 
     def touch(self, name: str) -> str:
@@ -233,7 +233,7 @@ class World:
             path.symlink_to("nowhere")
         else:
             data = {"empty": b"", "garbage": rng.randbytes(3000), "half a header": b"%PDF-1.7\n" + rng.randbytes(50)}
-            self._put(name, data[way], Version())
+            self._write(name, data[way], Version())
         return f"spoil {name}: {way}"
 
     def lock_folder(self, rng: random.Random) -> str:
@@ -258,8 +258,10 @@ class World:
         """Move all documents to another folder."""
         new = self.folder / f"home-{int(self.home.name.split('-')[1]) + 1}"
         # An index takes documents that are gone along with their folder, until it is told to drop them.
-        gone = [os.path.relpath(s, self.home) for s in self.histories if s.startswith(f"{os.path.abspath(self.home)}/")]
-        for name in dict.fromkeys([*self.files, *gone]):
+        missing = [
+            os.path.relpath(s, self.home) for s in self.histories if s.startswith(f"{os.path.abspath(self.home)}/")
+        ]
+        for name in dict.fromkeys([*self.files, *missing]):
             old = self.history(self.source(name))
             versions = [None, *old.versions, self.files.get(name)]
             self.histories[os.path.abspath(new / name)] = History(versions, old.torn)

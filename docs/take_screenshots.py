@@ -22,17 +22,17 @@ def main() -> None:
         [*run, "serve", str(INDEX), "--port", "0", "--no-browser"], stdout=subprocess.PIPE, text=True
     )
     assert server.stdout is not None
-    found = re.search(r"http://\S+", server.stdout.readline())
-    assert found is not None
+    address = re.search(r"http://\S+", server.stdout.readline())
+    assert address is not None
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
         dark = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="dark")
-        dark.goto(f"{found.group()}?q=cups+of+coffee+and+cinnamon+buns")
+        dark.goto(f"{address.group()}?q=cups+of+coffee+and+cinnamon+buns")
         dark.wait_for_selector(".hit")
         dark.wait_for_timeout(1500)
         dark.screenshot(path=HERE / "search-dark.png")
         light = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
-        light.goto(f"{found.group()}?q={question.replace(' ', '+')}")
+        light.goto(f"{address.group()}?q={question.replace(' ', '+')}")
         light.locator(".hit").first.click()
         light.wait_for_selector("#words button")
         light.wait_for_timeout(1500)

@@ -33,12 +33,12 @@ def checkpoints(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def models(checkpoints):
-    found = {}
+    models = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for kind, folder in checkpoints.items():
-            found[kind] = anchorfold.load(folder, device="cpu")
-    return found
+            models[kind] = anchorfold.load(folder, device="cpu")
+    return models
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,14 @@ It starts in a moment, so that tests can kill the processes that run it many tim
 
 import time
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from PIL import Image
 
 from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.backbones.query_words import ExplainedQuery
 from anchorfold.compressors import FullIndex
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.page import EncodedPage, PageState, PatchGrid
@@ -46,18 +48,22 @@ class Signals(dict):
 
 
 class NumberReader:
+    """What an index needs of a model."""
+
     name, family, fingerprint, dim = "number-reader", "number", "number-reader-1", DIM
-    page_pixels, default_batch, load_options = 40_000, 1, {}
+    page_pixels, default_batch = 40_000, 1
+    load_options: ClassVar[dict[str, Any]] = {}
     settings = LayerSettings(window=(1, 2), sap_window=(1, 2), layers=4)
 
-    def __init__(self, seconds: float = 0.0):
-        self.seconds, self.encoded = seconds, []
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.encoded: list[int] = []
 
     def warn_if_causal(self):
         return None
 
     def encode_pages(self, images, compressor=None, batch_size=None):
-        found = []
+        encoded_pages = []
         for image in images:
             time.sleep(self.seconds)
             number = read_number(image)
@@ -66,18 +72,22 @@ class NumberReader:
                 torch.from_numpy(number_vectors(number)), lambda z: z, Signals(), PatchGrid.single(ROWS, COLUMNS)
             )
             folded = (compressor or FullIndex()).compress(state, self.settings)
-            found.append(EncodedPage(folded.vectors, folded.anchors, folded.groups, folded.weights, state.grid))
-        return found
+            encoded_pages.append(EncodedPage(folded.vectors, folded.anchors, folded.groups, folded.weights, state.grid))
+        return encoded_pages
 
     def encode_queries(self, texts):
         return [
             torch.from_numpy(number_vectors(int(t.split()[-1]))) if t.strip() else torch.zeros(0, DIM) for t in texts
         ]
 
+    def explain_query(self, text):
+        (vectors,) = self.encode_queries([text])
+        return ExplainedQuery(vectors, [text], [0] * len(vectors))
 
-def index_settings(**changes) -> IndexSettings:
-    given = {
+
+def index_settings(**changes: Any) -> IndexSettings:
+    defaults: dict[str, Any] = {
         "model": NumberReader.name, "fingerprint": NumberReader.fingerprint, "dim": DIM, "method": "1d-pooling",
         "options": {"ratio": 0.25}, "window": (1, 2), "steps": 6,
     }  # fmt: skip
-    return IndexSettings(**{**given, **changes})
+    return IndexSettings(**{**defaults, **changes})

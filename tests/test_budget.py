@@ -46,9 +46,9 @@ def test_bad_cap(cap):
 
 
 def test_exactly_one_of_both():
-    for options in ({}, {"ratio": 0.1, "cap": 5}):
+    for ratio, cap in ((None, None), (0.1, 5)):
         with pytest.raises(ValueError, match="exactly one"):
-            vector_budget(10, **options)
+            vector_budget(10, ratio=ratio, cap=cap)
 
 
 def test_negative_page():

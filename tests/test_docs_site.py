@@ -48,6 +48,6 @@ def test_commands_exist(line):
 @pytest.mark.slow
 def test_it_builds_without_a_dead_link(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
     assert "compress_vectors" in (tmp_path / "reference" / "vectors" / "index.html").read_text("utf-8")

@@ -28,9 +28,9 @@ def test_all_are_named_in_their_readme():
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_it_runs(path, tmp_path):
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, path], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     for words in EXPECTED[path.stem]:
-        assert words in done.stdout
+        assert words in completed.stdout

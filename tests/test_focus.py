@@ -73,8 +73,8 @@ class TestPropagate:
 
     def test_steps_compose(self):
         graph = visual_graph(attention(), range(12)).double()
-        twice = torch.linalg.matrix_power(graph.transpose(1, 2), 6) @ torch.full((12, 1), 1 / 12, dtype=torch.double)
-        torch.testing.assert_close(propagate(graph, 6), twice[..., 0])
+        expected = torch.linalg.matrix_power(graph.transpose(1, 2), 6) @ torch.full((12, 1), 1 / 12, dtype=torch.double)
+        torch.testing.assert_close(propagate(graph, 6), expected[..., 0])
 
     @pytest.mark.parametrize("steps", [0, -1, 1.5, True])
     def test_refuses_bad_depths(self, steps):

@@ -111,10 +111,10 @@ class TestEdges:
     @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
     def test_refuses_bad_numbers(self, bad):
         for spoil in (0, 1):
-            parts = list(page())
-            parts[spoil].view(-1)[3] = bad
+            hidden, alpha = page()
+            (hidden, alpha)[spoil].view(-1)[3] = bad
             with pytest.raises(ValueError, match="NaN or infinite"):
-                fold(*parts, 4)
+                fold(hidden, alpha, 4)
 
     def test_refuses_bad_arguments(self):
         hidden, alpha = page()

@@ -11,6 +11,7 @@ from anchorfold.focus import centrality, visual_graph
 from anchorfold.fold import fold
 
 CASES = sorted((Path(__file__).parent / "oracle").glob("*.npz"))
+assert len(CASES) == 6
 
 
 @pytest.fixture(params=CASES, ids=lambda p: p.stem)

@@ -32,8 +32,8 @@ def imported(tree):
 
 
 def test_the_root_shows_the_method_and_the_rooms():
-    seen = {p.stem if p.is_file() else p.name for p in ROOT.iterdir() if p.name not in {*AT_THE_ROOT, "__pycache__"}}
-    assert seen == set(ORDER)
+    entries = {p.stem if p.is_file() else p.name for p in ROOT.iterdir() if p.name not in {*AT_THE_ROOT, "__pycache__"}}
+    assert entries == set(ORDER)
 
 
 def test_imports_go_one_way():

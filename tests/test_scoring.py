@@ -43,14 +43,16 @@ def test_empty_sides():
 def test_many_pages_go_in_chunks():
     assert chunks([3, 3, 3, 1], 5) == [(0, 2), (2, 4)]
     pages = [rand(200, 4, seed=i) for i in range(200)]
-    whole = torch.stack([(rand(3, 4) @ p.T).amax(1).sum() for p in pages])
-    torch.testing.assert_close(maxsim([rand(3, 4)], pages)[0], whole)
+    expected = torch.stack([(rand(3, 4) @ p.T).amax(1).sum() for p in pages])
+    torch.testing.assert_close(maxsim([rand(3, 4)], pages)[0], expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision(dtype):
-    scores = maxsim([rand(2, 4).to(dtype)], [rand(3, 4, seed=1).to(dtype)])
+    query, page = rand(2, 4).to(dtype), rand(3, 4, seed=1).to(dtype)
+    scores = maxsim([query], [page])
     assert scores.dtype == torch.float32
+    torch.testing.assert_close(scores, maxsim([query.float()], [page.float()]))
 
 
 def test_refuses_bad_input():

@@ -68,17 +68,34 @@ def maxsim(queries: Sequence[Vectors] | Tensor, pages: Sequence[Vectors] | Tenso
     return torch.cat(columns).T
 
 
+def retention(full: Tensor, small: Tensor) -> Tensor:
+    """Score retention in percent, pair by pair: what compression leaves of MaxSim scores.
+
+    Args:
+        full: scores of query-page pairs in the full index, of any shape.
+        small: their scores after compression.
+
+    Returns:
+        The same shape; NaN where the full page scores nothing or less, of which no share can be kept. The retention of
+        a query with several relevant pages is the mean over them: the paper defines it for a pair.
+
+    >>> retention(torch.tensor([2.0, 0.0]), torch.tensor([1.5, 0.0]))
+    tensor([75., nan])
+    """
+    return torch.where(full > 0, 100 * small / full, torch.nan)
+
+
 def score_retention(query: Vectors, full: Vectors, small: Vectors) -> float:
-    """MaxSim score of a compressed page as a percentage of the full page's, for one query.
+    """`retention` of one pair, from its vectors.
 
     >>> query, page = torch.eye(2), torch.tensor([[1.0, 0.0], [0.6, 0.8]])
     >>> round(score_retention(query, page, page[:1]), 1)
     55.6
     """
-    before, after = maxsim([query], [full, small])[0].tolist()
-    if before == 0:
-        raise ValueError("the full page scores 0 for this query: its retention is not defined.")
-    return 100 * after / before
+    before, after = maxsim([query], [full, small])[0]
+    if not float(before) > 0:
+        raise ValueError("the full page does not score above 0 for this query: its retention is not defined.")
+    return float(retention(before, after))
 
 
 def chunks(lengths: Sequence[int], limit: int = CHUNK_VECTORS) -> list[tuple[int, int]]:

@@ -6,6 +6,7 @@ but the kernels is real here; neither they nor a GPU were run.
 
 import sys
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -55,7 +56,8 @@ def kernels(monkeypatch):
         bounds = list(zip(cu_seqlens_q[:-1].tolist(), cu_seqlens_q[1:].tolist(), strict=True))
         return torch.cat([attend(q[a:b], k[a:b], v[a:b], softmax_scale, causal, window_size) for a, b in bounds])
 
-    package, padding = ModuleType("flash_attn"), ModuleType("flash_attn.bert_padding")
+    package: Any = ModuleType("flash_attn")
+    padding: Any = ModuleType("flash_attn.bert_padding")
     package.flash_attn_func, package.flash_attn_varlen_func = flash_attn_func, flash_attn_varlen_func
     package.flash_attn_with_kvcache = flash_attn_func
     padding.pad_input, padding.unpad_input = flash_utils._pad_input, flash_utils._unpad_input

@@ -30,8 +30,8 @@ def test_a_guess_lies_at_70_to_90_percent_and_warns():
 
 def test_a_calibration_file_wins(tmp_path):
     write_settings(tmp_path / "anchorfold.json", LayerSettings((2, 3), (1, 2), 18, steps=4, universal=9))
-    found = settings_for("colpali", 18, tmp_path / "none.json", tmp_path / "anchorfold.json")
-    assert (found.window, found.sap_window, found.steps, found.universal) == ((2, 3), (1, 2), 4, 9)
+    settings = settings_for("colpali", 18, tmp_path / "none.json", tmp_path / "anchorfold.json")
+    assert (settings.window, settings.sap_window, settings.steps, settings.universal) == ((2, 3), (1, 2), 4, 9)
 
 
 def test_bad_calibration_files(tmp_path):

@@ -1,5 +1,7 @@
 """The tap against eager attention: the same numbers, from a model that never leaves its fast kernels."""
 
+from typing import Any
+
 import pytest
 import torch
 from transformers import AttentionInterface
@@ -17,7 +19,7 @@ LAYERS = range(6)
 
 def eager_attentions(model, inputs):
     """`(B, H, T, T)` of each language layer, from the model's own eager attention."""
-    caught = {}
+    caught: dict[int, torch.Tensor] = {}
     handles = [
         layer.register_forward_hook(lambda m, a, out, i=i: caught.__setitem__(i, out[1].detach()))
         for i, layer in enumerate(model.attention_layers)
@@ -87,10 +89,13 @@ class TestCost:
     def test_only_the_window_is_touched(self, models, images, monkeypatch):
         model = models["colpali"]
         layers = []
-        measure = Propagated.measure.__func__
-        monkeypatch.setattr(
-            Propagated, "measure", classmethod(lambda cls, r, v: layers.append(r[0].layer) or measure(cls, r, v))
-        )
+        measure = Propagated.measure
+
+        def watch(_, requests, view):
+            layers.append(requests[0].layer)
+            return measure(requests, view)
+
+        monkeypatch.setattr(Propagated, "measure", classmethod(watch))
         tapped(model, model.prepare_pages(images[:1]), [Propagated(2), Propagated(3)])
         assert layers == [2, 3]
 
@@ -208,7 +213,8 @@ class TestManners:
         q, k = (torch.randn(4, 9, 8, generator=torch.Generator().manual_seed(i)).to(dtype) for i in (0, 1))
         view = signals.LayerView(q, k[:2], 0.3, torch.arange(2, 9))
         wide = signals.LayerView(q.float(), k[:2].float(), 0.3, torch.arange(2, 9))
-        for kind in (Propagated, InDegree, FromLastText):
+        kinds: tuple[Any, ...] = (Propagated, InDegree, FromLastText)
+        for kind in kinds:
             score = kind.measure([kind(0)], view)[kind(0)]
             assert score.dtype == torch.float32
             torch.testing.assert_close(score, kind.measure([kind(0)], wide)[kind(0)])

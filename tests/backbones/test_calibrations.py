@@ -12,6 +12,7 @@ import torch
 import anchorfold
 from anchorfold.attention.layer_settings import write_settings
 from anchorfold.backbones.calibrations import cache_folder, calibration_file
+from anchorfold.backbones.strict import load_strictly
 
 SETTINGS = anchorfold.LayerSettings((1, 2), (0, 1), 6, steps=3)
 
@@ -32,7 +33,7 @@ def hub(monkeypatch, checkpoints):
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     monkeypatch.setattr("anchorfold.backbones.checkpoint.require_safetensors", lambda *_: None)
-    real = anchorfold.backbones.checkpoint.load_strictly
+    real = load_strictly
     folder = str(checkpoints["colpali"])
     monkeypatch.setattr(
         "anchorfold.backbones.checkpoint.load_strictly",
@@ -81,8 +82,8 @@ def test_a_hub_name(hub):
     with warnings.catch_warnings():
         warnings.simplefilter("error", anchorfold.UncalibratedWarning)
         assert calibrated(anchorfold.load("owner/model").settings)
-    for name, options in (("owner/other", {}), ("owner/model", {"revision": "v2"})):
-        other = anchorfold.load(name, **options)
+    for name, revision in (("owner/other", None), ("owner/model", "v2")):
+        other = anchorfold.load(name, revision=revision)
         assert not calibrated(other.settings)
         assert other.calibration_file != file
 

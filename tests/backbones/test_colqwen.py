@@ -12,6 +12,7 @@ from transformers import Qwen3VLModel
 
 import anchorfold
 from anchorfold.backbones.checkpoint import Checkpoint
+from anchorfold.backbones.colqwen import ColQwen
 from anchorfold.backbones.colqwen_layouts import LAYOUTS
 from anchorfold.backbones.qwen_images import SPELLINGS, load_image_processor
 from anchorfold.errors import CheckpointError
@@ -138,6 +139,7 @@ class TestNemotron:
         said = {"query_prefix": "ask:", "passage_prefix": "", "q_max_length": 12}
         (folder / "processor_config.json").write_text(json.dumps(said))
         model = anchorfold.load(folder)
+        assert isinstance(model, ColQwen)
         assert "Query: ask: {text}" in model.layout.query_prompt
         assert "passage" not in model.layout.page_prompt
         assert len(model.encode_queries(["net " * 50])[0]) == 12

@@ -14,6 +14,7 @@ from torch.nn.functional import normalize
 from transformers.models.siglip.modeling_siglip import SiglipMultiheadAttentionPoolingHead
 
 import anchorfold
+from anchorfold.backbones.nemotron import NemotronColEmbed
 from anchorfold.backbones.nemotron_model import NemotronConfig, NemotronModel
 from anchorfold.backbones.nemotron_tiles import choose_tiling, cut, pixels
 from anchorfold.errors import CheckpointError
@@ -95,7 +96,7 @@ class TestEqualsTheReference:
     def test_the_tile_rule(self, most):
         table = np.load(GOLDEN / "tilings.npz")
         assert len(table["sizes"]) == 2000
-        ours = [choose_tiling(*size, 512, most) for size in table["sizes"].tolist()]
+        ours = [choose_tiling(width, height, 512, most) for width, height in table["sizes"].tolist()]
         assert ours == [tuple(shape) for shape in table[f"most_{most}"].tolist()]
 
 
@@ -115,8 +116,8 @@ class TestPages:
         tiles = encoded.grid.tiles
         edges = [(t.left * across, t.top * down, t.right * across, t.bottom * down) for t in tiles[: across * down]]
         assert edges == [(x, y, x + 1, y + 1) for y in range(down) for x in range(across)]
-        whole = [(t.left, t.top, t.right, t.bottom) for t in tiles[across * down :]]
-        assert whole == [(0, 0, 1, 1)] * (across * down > 1)  # a page in one tile has no thumbnail
+        thumbnails = [(t.left, t.top, t.right, t.bottom) for t in tiles[across * down :]]
+        assert thumbnails == [(0, 0, 1, 1)] * (across * down > 1)  # a page in one tile has no thumbnail
         assert {(t.rows, t.columns) for t in tiles} == {(4, 4)}
         assert encoded.full == 16 * len(tiles)
 
@@ -142,7 +143,7 @@ class TestPages:
             page.paste((number * 40, 0, 0), (*corner, corner[0] + 16, corner[1] + 16))
         tiles = cut(page, 4, 2, 16, thumbnail=True)
         assert len(tiles) == 9
-        assert [tile.getpixel((8, 8))[0] for tile in tiles[:5]] == [0, 40, 80, 120, 160]
+        assert [np.asarray(tile)[8, 8, 0] for tile in tiles[:5]] == [0, 40, 80, 120, 160]
         assert [tile.size for tile in tiles] == [(16, 16)] * 9
 
     def test_pixels_reach_from_minus_one_to_one(self):
@@ -287,10 +288,11 @@ class TestConfiguration:
 
     def test_the_processors_file_wins(self, checkpoints, tmp_path):
         folder = edited(checkpoints["nemotron"], tmp_path / "processor", use_thumbnail=False, max_input_tiles=2)
-        said = {"max_input_tiles": 4, "use_thumbnail": True, "query_prefix": "question:", "image_size": None}
-        (folder / "processor_config.json").write_text(json.dumps(said))
+        settings = {"max_input_tiles": 4, "use_thumbnail": True, "query_prefix": "question:", "image_size": None}
+        (folder / "processor_config.json").write_text(json.dumps(settings))
         model = anchorfold.load(folder, device="cpu")
         assert len(model.encode_pages([noise_page(0, 400, 100)])[0].grid.tiles) == 5
+        assert isinstance(model, NemotronColEmbed)
         assert model.config.query_prefix == "question:"
         assert model.config.force_image_size == 56
 

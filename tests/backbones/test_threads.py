@@ -3,6 +3,7 @@
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,7 +68,7 @@ def test_pages_and_queries_at_once(retriever, pages, kind):
     states = [next(iter(model.page_states([page], signals))) for page in pages]
     compressors = anchorfold.AnchorFold(ratio=0.3), anchorfold.SAP(ratio=0.3)
     encode = [lambda p=p, c=c: model.encode_pages([p], c)[0].vectors for p in pages for c in compressors]
-    search = [lambda t=t: model.encode_queries([t])[0] for t in TEXTS]
+    search: list[Any] = [lambda t=t: model.encode_queries([t])[0] for t in TEXTS]
     search += [lambda: model.explain_query(TEXTS[0]).vectors]
     compress = [lambda s=s, c=compressors[0]: model.compress(s, c).vectors for s in states]
     assert differences(encode, search + compress) == []
@@ -173,11 +174,16 @@ class TestStrangers:
 
 def test_causality_is_found_once(checkpoints, monkeypatch):
     model = anchorfold.load(checkpoints["colqwen2"], device="cpu")
-    found = []
-    monkeypatch.setattr(type(model), "_find_causal", lambda _: found.append(1) or True)
+    tries = []
+
+    def find(_):
+        tries.append(1)
+        return True
+
+    monkeypatch.setattr(type(model), "_find_causal", find)
     with ThreadPoolExecutor(THREADS) as pool:
         assert all(pool.map(lambda _: model.is_causal, range(50)))
-    assert found == [1]
+    assert tries == [1]
 
 
 @pytest.mark.parametrize("kind", ["nano", "colqwen2.5"])

@@ -22,8 +22,8 @@ def work(tmp_path):
 
 
 def test_into_an_index_and_again(work):
-    done = run("compress", "vectors", "--to", "small.index", "--ratio", "0.1", cwd=work)
-    lines = {line.split("  ")[0]: line for line in done.stdout.splitlines()}
+    completed = run("compress", "vectors", "--to", "small.index", "--ratio", "0.1", cwd=work)
+    lines = {line.split("  ")[0]: line for line in completed.stdout.splitlines()}
     assert "6 (6 new in" in lines["pages in all"]
     assert "240" in lines["vectors before"]
     assert "24" in lines["vectors after"]
@@ -59,14 +59,14 @@ def test_into_a_file_and_onward_into_qdrant(work):
     ],
 )
 def test_wrong_usage_is_one_sentence(work, arguments, words):
-    done = run("compress", "vectors", "--to", "small.index", *arguments, code=1, cwd=work)
-    assert words in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    completed = run("compress", "vectors", "--to", "small.index", *arguments, code=1, cwd=work)
+    assert words in completed.stderr
+    assert len(completed.stderr.strip().splitlines()) == 1
     assert not (work / "small.index").exists()
 
 
 def test_pages_that_cannot_be_read(work):
     np.save(work / "vectors" / "flat.npy", np.ones(7))
-    done = run("compress", "vectors", "--to", "small.index", code=3, cwd=work)
-    assert "skipped flat page 1: it has the shape (7,), not (vectors, dim)" in done.stderr
+    completed = run("compress", "vectors", "--to", "small.index", code=3, cwd=work)
+    assert "skipped flat page 1: it has the shape (7,), not (vectors, dim)" in completed.stderr
     assert json.loads(run("info", "small.index", "--json", cwd=work).stdout)["pages"] == 6

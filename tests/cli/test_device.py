@@ -47,15 +47,15 @@ def test_every_command_is_here():
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_a_device_that_is_not_there(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, [*name.split(), *ARGUMENTS[name], "--device", "tpu"])
-    assert isinstance(done.exception, AnchorFoldError)
-    assert str(done.exception).startswith("there is no device 'tpu': choose ")
+    completed = CliRunner().invoke(app, [*name.split(), *ARGUMENTS[name], "--device", "tpu"])
+    assert isinstance(completed.exception, AnchorFoldError)
+    assert str(completed.exception).startswith("there is no device 'tpu': choose ")
     assert not list(tmp_path.iterdir())
 
 
 def test_as_users_see_it(tmp_path):
     command = [sys.executable, "-m", "anchorfold", "index", ".", "--to", "my.index", "--device", "tpu"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("anchorfold: there is no device 'tpu': choose ")
-    assert done.stderr.count("\n") == 1
+    completed = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert completed.returncode == 1
+    assert completed.stderr.startswith("anchorfold: there is no device 'tpu': choose ")
+    assert completed.stderr.count("\n") == 1

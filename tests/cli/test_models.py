@@ -54,13 +54,13 @@ def test_a_calibration_on_this_machine_is_shown():
 
 
 def test_what_is_listed_agrees_with_what_is_loaded():
-    known = {model.family: model for model in KNOWN}
+    by_family = {model.family: model for model in KNOWN}
     for family, settings in PAPER.items():
-        assert known[family].layers == settings.layers
+        assert by_family[family].layers == settings.layers
     for layout in LAYOUTS.values():
         tokens = {model.visual_tokens for model in KNOWN if model.family == layout.family}
         assert layout.visual_tokens in tokens or layout.family == "colqwen3"
     nano = NanoConfig.from_pretrained(WEIGHTS)
-    listed = known["nano"]
+    listed = by_family["nano"]
     assert (listed.dim, listed.visual_tokens) == (nano.embedding_dim, nano.max_patches)
     assert listed.layers == nano.num_hidden_layers

@@ -5,10 +5,12 @@ import re
 import shutil
 
 import pytest
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from anchorfold.cli import ablate_command, bench_command, calibrate_command, eval_command, report_command  # noqa: F401
 from anchorfold.cli.app import app
+from anchorfold.errors import AnchorFoldError
 from tests.number_reader import write_pdf
 
 
@@ -27,19 +29,60 @@ def run(*arguments):
     return done.output
 
 
-def test_eval_prints_a_line_a_method_and_writes_everything(corpus, checkpoints, tmp_path):
-    output = run(
-        "eval", corpus, "--model", checkpoints["colpali"], "--ratios", "0.5,0.25", "--caps", "3", "--to", tmp_path
-    )
+def one_file(folder, name):
+    (path,) = folder.rglob(name)
+    return path
+
+
+def test_eval_prints_a_plan_and_a_line_a_method_and_writes_everything(corpus, checkpoints, tmp_path):
+    arguments = ("eval", corpus, "--model", checkpoints["colpali"], "--ratios", "0.5,0.25", "--caps", "3",
+                 "--calibration", corpus, "--to", tmp_path)  # fmt: skip
+    output = run(*arguments)
+    assert "9 pages x 9 queries x 15 methods" in output
     assert output.count("semantic-clustering") == 3
     assert output.count("docpruner") == 2
-    found = json.loads((tmp_path / "results.json").read_text())
-    assert len(found["rows"]) == 1 + 4 * 3 + 2
-    assert len(found["queries"]["sap@0.5"]["ndcg"]) == 9
-    again = run(
-        "eval", corpus, "--model", checkpoints["colpali"], "--ratios", "0.5,0.25", "--caps", "3", "--to", tmp_path
-    )
-    assert again.splitlines()[:4] == output.splitlines()[:4]
+    assert "calibrated on the evaluated pages" not in output
+    results = json.loads(one_file(tmp_path, "results.json").read_text())
+    assert results["calibrated_on"] == str(corpus)
+    assert len(results["rows"]) == 1 + 4 * 3 + 2
+    assert len(results["queries"]["sap@0.5"]["ndcg"]) == 9
+    assert not list(tmp_path.rglob("*.vectors"))
+    assert run(*arguments).splitlines()[:4] == output.splitlines()[:4]
+
+
+def test_eval_says_that_it_calibrates_on_the_evaluated_pages(corpus, checkpoints, tmp_path, monkeypatch):
+    monkeypatch.setattr("anchorfold.evaluation.held_out.training_images", unreachable)
+    output = run("eval", corpus, "--model", checkpoints["colpali"], "--methods", "docpruner", "--ratios", "0.5",
+                 "--to", tmp_path)  # fmt: skip
+    assert "thresholds are calibrated on the evaluated pages" in " ".join(output.split())
+    run("report", tmp_path)
+    assert "calibrated on the evaluated pages" in (tmp_path / "report.md").read_text()
+
+
+def unreachable(*_):
+    raise AnchorFoldError("no hub")
+    yield
+
+
+def test_a_trained_method_and_ours_run_on_two_checkpoints_side_by_side(corpus, checkpoints, tmp_path, monkeypatch):
+    trained = shutil.copytree(checkpoints["colpali"], tmp_path / "agc")
+    settings = {"window": [3, 4], "sap_window": [3, 4], "layers": 6, "steps": 6, "universal": 2}
+    (trained / "anchorfold.json").write_text(json.dumps(settings))
+    weights = load_file(trained / "model.safetensors")  # another training, so another fingerprint
+    save_file({k: v + 0.01 for k, v in weights.items()}, trained / "model.safetensors", {"format": "pt"})
+    arguments = ("eval", corpus, "--cap", "3", "--methods", "anchorfold,agc", "--to", tmp_path / "results")
+    with pytest.raises(AnchorFoldError, match="universal tokens"):
+        run(*arguments, "--model", checkpoints["colpali"])
+    output = run(*arguments, "--model", checkpoints["colpali"], "--model", trained)
+    assert "does without agc@cap3" in " ".join(output.split())
+    run("report", tmp_path / "results")
+    text = (tmp_path / "results" / "report.md").read_text()
+    assert "at most 3 vectors a page" in text
+    plain, other = (json.loads(p.read_text()) for p in sorted((tmp_path / "results").rglob("results.json"),
+                    key=lambda p: json.loads(p.read_text())["universal"]))  # fmt: skip
+    ours = next(r["ndcg"] for r in plain["rows"] if r["method"] == "anchorfold")
+    agc = next(r["ndcg"] for r in other["rows"] if r["method"] == "agc")
+    assert re.search(rf"\| +{agc:.1f} \| +{ours:.1f} \| +{re.escape(f'{ours - agc:+.1f}')} \|", text)
 
 
 def test_calibrate_writes_what_load_picks_up(corpus, checkpoints, tmp_path):
@@ -48,76 +91,70 @@ def test_calibrate_writes_what_load_picks_up(corpus, checkpoints, tmp_path):
     model = shutil.copytree(checkpoints["colpali"], tmp_path / "model")
     figure = tmp_path / "panels.png"
     output = run(
-        "calibrate", model, "--pairs", corpus, "--count", "6", "--compare", "--ratios", "0.25", "--figure", figure
-    )
+        "calibrate", model, "--pairs", corpus, "--count", "6", "--compare", "--ratios", "0.25", "--figure", figure,
+        "--results", tmp_path / "results",
+    )  # fmt: skip
     assert "chosen" in output
     assert "keeps the most score at ratio 0.25" in output
-    assert "AnchorFold suits this backbone" in output or "AnchorFold does not suit this backbone" in output
+    verdict = re.search(r"AnchorFold (suits|does not suit) this backbone: ([+-][\d.]+) \+- ([\d.]+) points", output)
+    assert (verdict.group(1) == "suits") == (float(verdict.group(2)) > 2 * float(verdict.group(3)))
     assert figure.stat().st_size > 10_000
+    run("report", tmp_path / "results")
+    assert "of " + str(corpus) in (tmp_path / "results" / "report.md").read_text()
     settings = anchorfold.load(model).settings
     assert settings.source.endswith("anchorfold.json")
     assert settings.steps in (2, 3, 4, 6, 8, 10, 12)
 
 
-def test_report_draws_what_eval_found(corpus, checkpoints, tmp_path):
-    run(
-        "eval",
-        corpus,
-        "--model",
-        checkpoints["colpali"],
-        "--ratios",
-        "0.5,0.25",
-        "--caps",
-        "1",
-        "--to",
-        tmp_path / "one",
-    )
-    timed = [{"method": m, "total": t, "total_sd": 0.1} for m, t in (("none@1", 90), ("anchorfold@0.5", 99))]
-    (tmp_path / "one" / "efficiency.json").write_text(json.dumps(timed))
+def test_report_draws_what_was_measured(corpus, checkpoints, tmp_path):
+    run("eval", corpus, "--model", checkpoints["colpali"], "--ratios", "0.5,0.25", "--caps", "1", "--calibration",
+        corpus, "--to", tmp_path)  # fmt: skip
+    results = json.loads(one_file(tmp_path, "results.json").read_text())
+    latency = {"compression": 1.0, "compression_sd": 0.1, "p95": 99.0, "realised": 50.0, "megabytes": 9.0}
+    timed = [{"method": m, "total": t, "total_sd": 0.1, **latency} for m, t in (("none@1", 90), ("anchorfold@0.5", 99))]
+    header = {k: results[k] for k in ("model", "family", "fingerprint", "corpus")}
+    (tmp_path / "efficiency.json").write_text(json.dumps(
+        {**header, "device": "cpu", "dtype": "torch.float32", "pages": 4, "passes": 3, "calibrated_on": "",
+         "ratio": 0.5, "rows": timed}
+    ))  # fmt: skip
     run("report", tmp_path)
     page = (tmp_path / "report.html").read_text()
-    assert page.count("<tr") == (1 + 1 + 4 * 3 + 2) + (1 + 3 * 3 + 2)  # every method; AnchorFold against the others
+    assert page.count("<tr") == (1 + 2) + (1 + 1 + 4 * 3 + 2) + (1 + 3 * 3 + 2)  # latency; methods; ours against others
     notes = (tmp_path / "report.md").read_text()
     assert re.search(r"^\| \*\*anchorfold\*\* +\| +\*\*0\.25\*\* \|", notes, re.MULTILINE)
     assert re.search(r"^\| sap +\| +0\.25 \| +[+-]\d", notes, re.MULTILINE)
-    assert len({len(line) for line in notes.split("\n\n")[1].splitlines()}) == 1  # columns line up
-    for name in ("one-retention.png", "one-storage.png", "one-latency.png"):
-        assert name in page
-        assert (tmp_path / name).stat().st_size > 10_000
+    name = results["corpus"]
+    for picture in (f"{name}-retention.png", f"{name}-storage.png", f"{name}-{results['fingerprint'][:8]}-latency.png"):
+        assert picture in page
+        assert (tmp_path / picture).stat().st_size > 10_000
 
 
 def test_bench_times_each_method_in_a_process_of_its_own(corpus, checkpoints, tmp_path):
-    arguments = (
-        "--corpus",
-        corpus,
-        "--model",
-        checkpoints["colpali"],
-        "--methods",
-        "anchorfold,docpruner",
-        "--ratio",
-        "0.25",
-    )
-    output = run(
-        "bench", "efficiency", *arguments, "--pages", 4, "--warm-up", 2, "--passes", 2, "--to", tmp_path / "e.json"
-    )
+    output = run("bench", "efficiency", "--corpus", corpus, "--model", checkpoints["colpali"], "--methods",
+                 "anchorfold,docpruner", "--ratio", "0.25", "--calibration", corpus, "--pages", 4, "--warm-up", 2,
+                 "--passes", 2, "--to", tmp_path)  # fmt: skip
     assert "1.109" in output  # the paper's figure stands beside ours
-    found = json.loads((tmp_path / "e.json").read_text())
-    assert [f["method"] for f in found] == ["none@1", "anchorfold@0.25", "docpruner@0.25"]
-    assert all(0 <= f["compression"] < f["total"] <= f["p95"] * 4 for f in found)
+    result = json.loads(one_file(tmp_path, "efficiency.json").read_text())
+    assert [r["method"] for r in result["rows"]] == ["none@1", "anchorfold@0.25", "docpruner@0.25"]
+    assert all(0 <= r["compression"] < r["total"] for r in result["rows"])
+    assert result["calibrated_on"] == str(corpus)
 
 
 def test_bench_needs_nothing_but_the_package(tmp_path):
-    sizes = ("--pages", 2, "--warm-up", 1, "--passes", 1, "--to", tmp_path / "e.json")
-    run("bench", "efficiency", "--methods", "1d-pooling", *sizes)
-    assert [f["method"] for f in json.loads((tmp_path / "e.json").read_text())] == ["none@1", "1d-pooling@0.1"]
+    run("bench", "efficiency", "--methods", "1d-pooling", "--pages", 2, "--warm-up", 1, "--passes", 1, "--to", tmp_path)
+    rows = json.loads(one_file(tmp_path, "efficiency.json").read_text())["rows"]
+    assert [r["method"] for r in rows] == ["none@1", "1d-pooling@0.1"]
 
 
 @pytest.mark.parametrize(
     ("what", "lines", "paper"), [("variants", 5, "58.53"), ("windows", 9, "59.47"), ("depths", 7, "59.85")]
 )
 def test_ablate_is_one_command_and_a_table(corpus, checkpoints, tmp_path, what, lines, paper):
-    output = run(
-        "ablate", what, corpus, "--model", checkpoints["colpali"], "--ratio", "0.25", "--pairs", 4, "--to", tmp_path
-    )
+    output = run("ablate", what, corpus, "--model", checkpoints["colpali"], "--ratio", "0.25", "--pairs", corpus,
+                 "--count", 4, "--to", tmp_path)  # fmt: skip
     assert paper in output
-    assert len(json.loads((tmp_path / "results.json").read_text())["rows"]) == lines + 1
+    assert len(json.loads(one_file(tmp_path, "results.json").read_text())["rows"]) == lines + 1
+    result = json.loads(one_file(tmp_path, "ablation.json").read_text())
+    assert len(result["rows"]) == lines
+    assert (result["pairs"] == str(corpus)) == (what != "variants")
+    assert all((r["pair_retention"] is not None) == (what != "variants") for r in result["rows"])

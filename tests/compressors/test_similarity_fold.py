@@ -63,4 +63,4 @@ def test_plain_similarity_takes_the_paper():
 def test_it_is_known_by_name():
     assert isinstance(compressor("similarity-fold", ratio=0.1), SimilarityFold)
     with pytest.raises(ValueError, match="similarity"):
-        AnchorFold(0.1, anchors="nonsense")
+        AnchorFold(0.1, anchors="nonsense")  # type: ignore[arg-type]

@@ -6,8 +6,8 @@ from tests.number_reader import write_pdf
 
 def find(*paths, exclude=None):
     skipped = []
-    found = list(find_documents(paths, lambda name, why: skipped.append((name, why)), exclude))
-    return [d.name for d in found], skipped
+    documents = list(find_documents(paths, lambda name, why: skipped.append((name, why)), exclude))
+    return [d.name for d in documents], skipped
 
 
 def test_folders_are_read_recursively_in_a_stable_order(tmp_path, monkeypatch):
@@ -57,10 +57,10 @@ def test_unreadable_files_are_said(tmp_path, monkeypatch):
 def test_a_file_in_a_closed_folder_is_not_called_missing(tmp_path, monkeypatch):
     path, stat = write_pdf(tmp_path / "closed" / "one.pdf", [1]), os.stat
 
-    def stat_outside(given, **options):
-        if str(given).startswith(str(tmp_path / "closed/")):
+    def stat_outside(path_or_descriptor, **options):
+        if str(path_or_descriptor).startswith(str(tmp_path / "closed/")):
             raise PermissionError(13, "Permission denied")
-        return stat(given, **options)
+        return stat(path_or_descriptor, **options)
 
     monkeypatch.setattr(os, "stat", stat_outside)
     assert find(path)[1] == [(str(path), "permission denied")]
@@ -82,7 +82,7 @@ def test_names_that_are_no_unicode_and_very_long_ones(tmp_path):
 def test_matching_by_name_path_folder_and_pattern(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     document, source = "reports/old.pdf", str(tmp_path / "reports/old.pdf")
-    for wanted in (
+    for pattern in (
         "reports/old.pdf",
         "./reports/old.pdf",
         source,
@@ -92,6 +92,6 @@ def test_matching_by_name_path_folder_and_pattern(tmp_path, monkeypatch):
         "old.pdf",
         "reports/*",
     ):
-        assert matches(wanted, document, source), wanted
-    for wanted in ("old", "report", "*.png", "other/old.pdf", "reports/ol"):
-        assert not matches(wanted, document, source), wanted
+        assert matches(pattern, document, source), pattern
+    for pattern in ("old", "report", "*.png", "other/old.pdf", "reports/ol"):
+        assert not matches(pattern, document, source), pattern

@@ -13,14 +13,14 @@ from tests.documents.test_render_process import TAKEN_OVER
 
 
 def test_the_files_that_are_damaged_are_whole(tmp_path):
-    pages = 0
+    count = 0
     for number, (suffix, content) in enumerate(seeds()):
         (tmp_path / f"{number}.{suffix}").write_bytes(content)
-        with open_pages(tmp_path / f"{number}.{suffix}") as found:
-            for page in range(len(found)):
-                assert len(set(found.image(page).resize((8, 8)).get_flattened_data())) > 1, (number, suffix, page)
-                pages += 1
-    assert pages == 38
+        with open_pages(tmp_path / f"{number}.{suffix}") as pages:
+            for page in range(len(pages)):
+                assert len(set(pages.image(page).resize((8, 8)).get_flattened_data())) > 1, (number, suffix, page)
+                count += 1
+    assert count == 38
 
 
 def test_the_same_seed_makes_the_same_files():
@@ -33,15 +33,16 @@ def test_the_same_seed_makes_the_same_files():
 
 def test_damaged_files_cost_pages_and_one_plain_line_each():
     command = [sys.executable, "-m", "benchmarks.fuzz_renderer", "--files", "150", "--seed", "3"]
-    ran = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert "\n0 violations\n" in ran.stdout
-    rendered, pages, documents = (
-        int(re.search(rf"(\d+) {what}", ran.stdout)[1]) for what in ("pages rendered", "pages lost", "documents lost")
+    completed = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert "\n0 violations\n" in completed.stdout
+    pages_rendered, pages_lost, documents_lost = (
+        int(re.search(rf"(\d+) {what}", completed.stdout).group(1))
+        for what in ("pages rendered", "pages lost", "documents lost")
     )
-    assert rendered > 50
-    assert pages > 20
-    assert documents > 20
+    assert pages_rendered > 50
+    assert pages_lost > 20
+    assert documents_lost > 20
 
 
 @pytest.mark.parametrize(

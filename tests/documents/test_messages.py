@@ -4,7 +4,6 @@ import json
 import os
 import pickle
 import threading
-import time
 
 import pytest
 from PIL import Image
@@ -25,7 +24,7 @@ def pipe():
         os.close(end)
 
 
-def told(pipe, data: bytes, seconds: float = 5.0):
+def answer_to(pipe, data: bytes, seconds: float = 5.0):
     writer = threading.Thread(target=os.write, args=(pipe[1], data))
     writer.start()
     try:
@@ -42,7 +41,7 @@ def framed(header: object, body: bytes = b"") -> bytes:
 def test_a_page_goes_through_unchanged(pipe):
     image = Image.effect_noise((90, 100), 50).convert("RGB")
     header = {"kind": "picture", "page": 3, "width": 90, "height": 100}
-    answer = told(pipe, framed(header, image.tobytes() + WEBP))
+    answer = answer_to(pipe, framed(header, image.tobytes() + WEBP))
     assert isinstance(answer, Picture)
     assert (answer.page, answer.thumbnail, answer.image.tobytes()) == (3, WEBP, image.tobytes())
 
@@ -55,7 +54,7 @@ def test_names_that_are_no_unicode_go_through_unchanged(pipe):
 
 def test_an_identity_goes_through_unchanged(pipe):
     header = {"kind": "opened", "pages": 2, "digest": "0a" * 16, "size": 2**40, "modified": -5}
-    answer = told(pipe, framed(header))
+    answer = answer_to(pipe, framed(header))
     assert isinstance(answer, Opened)
     assert (answer.identity.size, answer.identity.modified) == (2**40, -5)
 
@@ -107,18 +106,18 @@ PICTURE = {"kind": "picture", "page": 0, "width": 10, "height": 10}
 )
 def test_what_a_renderer_never_says_is_refused(pipe, header, body):
     with pytest.raises(GarbledMessageError):
-        told(pipe, framed(header, body))
+        answer_to(pipe, framed(header, body))
 
 
 @pytest.mark.parametrize("lengths", [(2**32 - 1, 0), (65_537, 0), (2, 2**62), (2, 3 * most_pixels(PIXELS) + 10**6 + 1)])
 def test_lengths_are_checked_before_anything_is_kept_for_them(pipe, lengths):
     with pytest.raises(GarbledMessageError):
-        told(pipe, messages.LENGTHS.pack(*lengths))
+        answer_to(pipe, messages.LENGTHS.pack(*lengths))
 
 
 def test_silence_in_the_middle_of_a_message_is_not_waited_for(pipe):
     with pytest.raises(TimeoutError):
-        told(pipe, messages.LENGTHS.pack(1000, 0) + b"half of it", 0.2)
+        answer_to(pipe, messages.LENGTHS.pack(1000, 0) + b"half of it", 0.2)
 
 
 def test_a_message_that_trickles_in_is_not_waited_for(pipe):
@@ -149,5 +148,5 @@ def test_the_end_of_the_other_side():
     ours, theirs = os.pipe()
     os.close(theirs)
     with pytest.raises(EOFError):
-        receive_answer(ours, PIXELS, time.monotonic())
+        receive_answer(ours, PIXELS, 5.0)
     os.close(ours)

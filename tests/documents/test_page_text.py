@@ -67,13 +67,13 @@ def test_a_process_that_misbehaves(report, monkeypatch, program, reason):
 
 
 def test_of_an_indexed_page(report, tmp_path):
-    found = os.stat(report)
+    status = os.stat(report)
     row = {
         "source": str(report),
         "page": 2,
         "digest": digest(report),
-        "size": found.st_size,
-        "modified": found.st_mtime_ns,
+        "size": status.st_size,
+        "modified": status.st_mtime_ns,
     }
     assert find_text(row).strip().startswith("Net revenue")
     assert find_text({**row, "modified": 1}) is None

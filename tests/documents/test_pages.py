@@ -2,6 +2,7 @@ import os
 import struct
 import warnings
 import zlib
+from typing import Any
 
 import numpy as np
 import pypdfium2 as pdfium
@@ -46,7 +47,7 @@ def test_pages_keep_their_shape_and_a_limit(tmp_path):
     Image.new("RGB", (4000, 1000)).save(tmp_path / "wide.png")
     with open_pages(tmp_path / "wide.png", pixels=100_000) as pages:
         width, height = pages.image(0).size
-    assert width * height <= 101_000
+    assert 95_000 <= width * height <= 101_000
     assert width / height == pytest.approx(4, rel=0.02)
 
 
@@ -114,7 +115,7 @@ REASONS = {
 @pytest.mark.parametrize("kind", ["pdf", "png", "webp", "tiff", "jpg", "lzw.tiff"])
 def test_wherever_a_file_ends_the_reason_is_plain(tmp_path, kind):
     path = tmp_path / f"whole.{kind}"
-    several = {"save_all": True, "append_images": [page_image(22)]} if kind in ("pdf", "tiff") else {}
+    several: dict[str, Any] = {"save_all": True, "append_images": [page_image(22)]} if kind in ("pdf", "tiff") else {}
     page_image(7).save(path, **several, **({"compression": "tiff_lzw"} if kind == "lzw.tiff" else {}))
     whole, cut = path.read_bytes(), tmp_path / f"cut.{kind}"
     reasons = set()
@@ -189,4 +190,4 @@ def test_what_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "a.pdf")
     (tmp_path / "b.pdf").mkdir()
     assert problem(tmp_path / "a.pdf") == "not a file"
-    assert problem(tmp_path / "b.pdf") in ("not a file", "is a directory")
+    assert problem(tmp_path / "b.pdf") == "is a directory"

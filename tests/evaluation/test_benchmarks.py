@@ -1,20 +1,17 @@
 """The mteb path offline: a task of mteb's own class whose data are made here, as the hub would give them."""
 
-import json
+import warnings
 from typing import ClassVar
 
 import pytest
-from typer.testing import CliRunner
 
 import anchorfold
-from anchorfold.cli import eval_command, report_command  # noqa: F401
-from anchorfold.cli.app import app
-from anchorfold.errors import MismatchError
+from anchorfold.errors import AnchorFoldError, MismatchError
 from anchorfold.evaluation import benchmarks, paper
-from anchorfold.evaluation.benchmarks import BENCHMARKS, task_corpus
-from anchorfold.evaluation.collect import collect
+from anchorfold.evaluation.benchmarks import BENCHMARKS, PAPER_SUITES, Task, check_task, find_corpora, task_corpus
 from anchorfold.evaluation.methods import choose_methods
 from anchorfold.evaluation.mteb_model import FoldedSearch
+from anchorfold.evaluation.score_pages import score_pages
 from tests.number_reader import page_image, read_number
 
 datasets = pytest.importorskip("datasets")
@@ -51,11 +48,40 @@ class TinyRetrieval(AbsTaskRetrieval):
 
 
 def test_every_data_set_of_the_paper_has_its_task():
-    for benchmark, tasks in BENCHMARKS.items():
+    for benchmark in PAPER_SUITES:
         named = {r["dataset"] for r in paper.table("datasets") if r["benchmark"] == benchmark}
-        assert set(tasks) == named
-        for task in tasks.values():
-            assert mteb.get_task(task).metadata.main_score == "ndcg_at_5"
+        assert set(BENCHMARKS[benchmark]) == named
+        for task in BENCHMARKS[benchmark].values():
+            assert mteb.get_task(task.name).metadata.main_score == "ndcg_at_5"
+
+
+@pytest.mark.parametrize("known", [t for tasks in BENCHMARKS.values() for t in tasks.values()], ids=lambda t: t.name)
+def test_names_splits_and_languages_are_those_of_the_installed_mteb(known):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # mteb warns about a task that it has renamed
+        task = mteb.get_task(known.name)
+    assert task.metadata.name == known.name
+    check_task(task, known)
+    assert task.metadata.dataset["revision"]
+
+
+def test_all_public_data_sets_of_vidore_v3_are_there():
+    public = {t.metadata.name for t in mteb.get_benchmark("ViDoRe(v3)").tasks if t.metadata.is_public}
+    assert {t.name for t in BENCHMARKS["vidore-v3"].values()} == public
+
+
+def test_a_task_that_changed_is_refused():
+    tiny = TinyRetrieval()
+    check_task(tiny, Task("Vidore2ESGReportsRetrieval", ("english", "french")))
+    with pytest.raises(
+        AnchorFoldError, match=r"evaluates Vidore2ESGReportsRetrieval on \['test'\], not on \['train'\]"
+    ):
+        check_task(tiny, Task("Vidore2ESGReportsRetrieval", ("english", "french"), ("train",)))
+    with pytest.raises(AnchorFoldError, match=r"has .*, not .*german"):
+        check_task(tiny, Task("Vidore2ESGReportsRetrieval", ("english", "german")))
+    with pytest.raises(AnchorFoldError, match="has no task Vidore9"):
+        benchmarks.load_task("Vidore9")
+    assert find_corpora("no-such-benchmark") is None
 
 
 def test_a_task_becomes_a_corpus_of_all_its_languages():
@@ -63,7 +89,7 @@ def test_a_task_becomes_a_corpus_of_all_its_languages():
     pages = list(corpus.pages(1))
     assert [(i, read_number(image)) for i, image in pages][:2] == [("test/p11", 11), ("test/p22", 22)]
     assert len(pages) == 6
-    assert corpus.ids() == [i for i, _ in pages]
+    assert corpus.names() == [i for i, _ in pages]
     assert [i for i, _ in corpus.pages(1, skip=4)] == ["test/p55", "test/p66"]
     assert {q.kind for q in corpus.queries} == {"english", "french"}
     assert corpus.queries[0].relevant == {"test/p11": 1}
@@ -76,37 +102,11 @@ def test_another_revision_of_a_task_is_another_run(models, tmp_path):
     class Longer(TinyRetrieval):
         numbers: ClassVar[list[int]] = [*TinyRetrieval.numbers, 77]
 
-    full = choose_methods("none", [])
-    collect(task_corpus(TinyRetrieval(), "ESG Reports", "vidore-v2"), models["colpali"], full, tmp_path)
+    full = {m.label: m.make() for m in choose_methods("none", [])}
+    score_pages(task_corpus(TinyRetrieval(), "ESG Reports", "vidore-v2"), models["colpali"], full, tmp_path)
     for task, message in ((Newer, "data set revision was 1, is 2 now"), (Longer, "pages was 6, .*, is 7, ")):
         with pytest.raises(MismatchError, match=message):
-            collect(task_corpus(task(), "ESG Reports", "vidore-v2"), models["colpali"], full, tmp_path)
-
-
-def test_eval_runs_a_benchmark_with_the_paper_beside_it(monkeypatch, checkpoints, tmp_path):
-    tasks = {"ESG Reports": "tiny", "Economics Reports": "tiny"}
-    monkeypatch.setitem(BENCHMARKS, "vidore-v2", tasks)
-    monkeypatch.setattr(benchmarks, "load_task", lambda _: TinyRetrieval())
-    arguments = [
-        "eval",
-        "vidore-v2",
-        "--model",
-        str(checkpoints["colpali"]),
-        "--ratios",
-        "0.5,0.2",
-        "--to",
-        str(tmp_path),
-    ]
-    done = CliRunner().invoke(app, [*arguments, "--methods", "anchorfold,sap"], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    assert "macro-average over 2 data sets" in done.output
-    assert f"{paper.reported('vidore-v2', 'colpali', 'anchorfold', 0.2):.1f} (" in done.output
-    stored = json.loads((tmp_path / "ESG-Reports" / "results.json").read_text())
-    assert stored["rows"][1]["paper"] == paper.reported("vidore-v2", "colpali", "anchorfold", 0.5, "ESG Reports")
-    reported = CliRunner().invoke(app, ["report", str(tmp_path)], catch_exceptions=False)
-    assert reported.exit_code == 0, reported.output
-    assert "macro-average over 2 data sets" in (tmp_path / "report.md").read_text()
-    assert (tmp_path / "Economics-Reports-retention.png").exists()
+            score_pages(task_corpus(task(), "ESG Reports", "vidore-v2"), models["colpali"], full, tmp_path)
 
 
 def test_others_can_run_mteb_on_folded_vectors(models, tmp_path):

@@ -5,7 +5,16 @@ import pytest
 import torch
 
 from anchorfold import AnchorFold
-from anchorfold.evaluation.calibration import calibrate, choose_depth, choose_window, score_retention
+from anchorfold.errors import AnchorFoldError
+from anchorfold.evaluation.calibration import (
+    Calibration,
+    calibrate,
+    choose_depth,
+    choose_window,
+    paired_gaps,
+    window_retentions,
+)
+from anchorfold.scoring import score_retention
 
 ORACLE = json.loads((Path(__file__).parent.parent / "oracle" / "calibration.json").read_text())
 
@@ -74,6 +83,33 @@ class TestCalibrate:
         (query,) = model.encode_queries(["net revenue"])
         assert found.values[6][0] == pytest.approx(score_retention(query, full, page), abs=1e-3)
 
+    def test_random_anchors_are_the_ablation_of_that_name(self, models, images):
+        model = models["colqwen2.5"]
+        found = calibrate(model, [("net revenue", images[0])], depths=(6,))
+        window = found.settings.window
+        (page,) = model.encode_pages(images[:1], AnchorFold(0.2, window=window, steps=6, anchors="random"))
+        (full,) = model.encode_pages(images[:1])
+        (query,) = model.encode_queries(["net revenue"])
+        assert found.random[0] == pytest.approx(score_retention(query, full, page), abs=1e-3)
+
+    def test_retention_of_given_windows(self, models, images):
+        model, pairs = models["colqwen2.5"], [("net revenue", i) for i in images]
+        found = calibrate(model, pairs, depths=(2, 6))
+        candidates = [(found.windows[k], k) for k in (2, 6)]
+        means = [sum(found.values[k]) / len(images) for k in (2, 6)]
+        assert window_retentions(model, pairs, candidates) == pytest.approx(means, abs=1e-4)
+
+    def test_survives_a_file(self, models, images):
+        found = calibrate(models["colpali"], [("net revenue", i) for i in images], depths=(2, 3))
+        assert Calibration.from_json(json.loads(json.dumps(found.as_json()))) == found
+
     def test_needs_pairs(self, models):
-        with pytest.raises(ValueError, match="query-page pairs"):
+        with pytest.raises(AnchorFoldError, match="query-page pairs"):
             calibrate(models["colpali"], [])
+
+
+def test_paired_gaps_by_hand():
+    gaps = paired_gaps({6: [90.0, 92.0, 94.0], 2: [89.0, 92.0, 92.0]})
+    assert list(gaps) == [2, 6]
+    assert gaps[6] == (0, 0)
+    assert gaps[2] == pytest.approx((1, 1 / 3**0.5))

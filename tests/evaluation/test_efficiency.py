@@ -1,18 +1,24 @@
 """The latency protocol: its manifest, and what is inside the clock."""
 
 import random
+from typing import Any
 
+import pytest
 from PIL import Image
 
+from anchorfold import AnchorFold, DocPruner
+from anchorfold.attention.signals import Propagated
 from anchorfold.compressors import FullIndex
+from anchorfold.evaluation import efficiency
 from anchorfold.evaluation.corpus import Corpus
-from anchorfold.evaluation.efficiency import even_shares, sample_pages, time_method
-from anchorfold.evaluation.methods import Method
+from anchorfold.evaluation.efficiency import time_method
+from anchorfold.evaluation.held_out import even_shares, sample_pages
 
 
 def numbered(name, count):
     """A corpus whose pages are as wide as their number."""
-    return Corpus(name, lambda _: ((f"{name}{i}", lambda i=i: Image.new("RGB", (i + 1, 1))) for i in range(count)), ())
+    pages: Any = lambda _: ((f"{name}{i}", lambda i=i: Image.new("RGB", (i + 1, 1))) for i in range(count))  # noqa: E731
+    return Corpus(name, pages, ())
 
 
 def test_the_manifest_takes_as_many_pages_of_each_data_set():
@@ -26,11 +32,68 @@ def test_the_manifest_takes_as_many_pages_of_each_data_set():
     assert even_shares(10, 4) == [3, 3, 2, 2]
 
 
+PAGE = [Image.new("RGB", (64, 64), "white")]
+
+
 def test_inputs_are_prepared_before_the_clock_runs(models, monkeypatch):
     model, events = models["colpali"], []
     prepare, encode = model.prepare_pages, model.prepared_states
-    monkeypatch.setattr(model, "prepare_pages", lambda images: events.append("prepare") or prepare(images))
-    monkeypatch.setattr(model, "prepared_states", lambda *a: events.append("encode") or encode(*a))
-    found = time_method(model, Method(FullIndex.name, 1.0), [Image.new("RGB", (64, 64), "white")] * 3, 1, 2)
+
+    def noted(name, function):
+        def call(*arguments):
+            events.append(name)
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(model, "prepare_pages", noted("prepare", prepare))
+    monkeypatch.setattr(model, "prepared_states", noted("encode", encode))
+    latency = time_method(model, "none@1", FullIndex(), PAGE * 3, 1, 2)
     assert events == ["prepare"] * 3 + ["encode"] * (1 + 2 * 3)
-    assert found.total >= found.compression > 0
+    assert latency.total >= latency.compression > 0
+    assert latency.realised == 100
+
+
+def test_encoding_ends_with_the_projection_and_compression_holds_the_tap(models, monkeypatch):
+    """A clock that moves by a minute at each projection and by a second at each layer that is listened to."""
+    model, now = models["colpali"], [0.0]
+    project, measure = model.project, vars(Propagated)["measure"].__func__
+
+    def slow_project(hidden):
+        now[0] += 60
+        return project(hidden)
+
+    def slow_measure(cls, requests, view):
+        now[0] += 1
+        return measure(cls, requests, view)
+
+    monkeypatch.setattr(model, "project", slow_project)
+    monkeypatch.setattr(Propagated, "measure", classmethod(slow_measure))
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    first, last = model.settings.window
+    listened = last - first + 1
+    pruned = time_method(model, "no-folding@0.5", AnchorFold(0.5, folding=False), PAGE, 0, 1)
+    assert pruned.compression == pytest.approx(1000 * listened)
+    assert pruned.total == pytest.approx(1000 * (60 + listened))
+    folded = time_method(model, "anchorfold@0.5", AnchorFold(0.5), PAGE, 0, 1)
+    assert folded.compression == pytest.approx(1000 * (60 + listened))  # the folded states are projected too
+    assert folded.total == pytest.approx(1000 * (120 + listened))
+    full = time_method(model, "none@1", FullIndex(), PAGE, 0, 1)
+    assert full.compression == 0
+    assert full.total == pytest.approx(60_000)
+
+
+def test_what_docpruner_realises_is_reported(models, images):
+    model = models["colpali"]
+    half = DocPruner(0.5).calibrate_on(model, images)
+    latency = time_method(model, "docpruner@0.5", half, images, 1, 1)
+    kept = sum(len(p) for p in model.encode_pages(images, half)) / sum(len(p) for p in model.encode_pages(images))
+    assert latency.realised == pytest.approx(100 * kept)
+
+
+def test_nothing_leaves_the_device(models, monkeypatch):
+    """What is timed calls no compressor through `Retriever.compress`, which copies to main memory."""
+    model = models["colpali"]
+    monkeypatch.setattr(model, "compress", lambda *_: 1 / 0)
+    assert time_method(model, "none@1", FullIndex(), PAGE, 0, 1).total > 0
+    assert (efficiency.WARM_UP, efficiency.SAMPLE, efficiency.PASSES) == (30, 200, 3)

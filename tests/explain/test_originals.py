@@ -52,11 +52,11 @@ def test_it_is_rendered_in_another_process_that_stays(tmp_path, fresh):
 
 def test_another_file_of_the_same_size_and_time_is_not_the_original(tmp_path):
     path = write_pages(tmp_path / "a.pdf", [number_content(123)])
-    page, found = row(path), path.stat()
+    page, status = row(path), path.stat()
     other = write_pages(tmp_path / "b.pdf", [number_content(321)]).read_bytes()
     path.write_bytes(other)
-    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
-    assert path.stat().st_size == found.st_size
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert path.stat().st_size == status.st_size
     assert number_of(page) is None
 
 
@@ -136,6 +136,6 @@ def test_no_process_is_left_behind(tmp_path):
         f"originals.find_image(row(pathlib.Path({str(path)!r})), 40_000)\n"
         "print(originals._originals.process._child.pid)\n"
     )
-    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    completed = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     with pytest.raises(ProcessLookupError):
-        os.kill(int(ran.stdout), 0)
+        os.kill(int(completed.stdout), 0)

@@ -303,9 +303,13 @@ class TestReplacing:
         reader.encoded.clear()
         index.add(path, stop=lambda: len(reader.encoded) >= 2)
         assert index.search("page 1", top=1)[0].score > index.search("page 4", top=1)[0].score
+        os.utime(path)  # written again meanwhile, with the same content
         index.add(path)
         assert reader.encoded == [4, 5, 6]
         assert index.info().pages == 3
+        version = index.version
+        index.add(path)
+        assert index.version == version
 
     def test_going_back_to_the_old_version_drops_staged_pages(self, index, tmp_path, reader):
         path = write_pdf(tmp_path / "a.pdf", [1, 2, 3])
@@ -468,10 +472,11 @@ class TestSettings:
                                ({"method": "none", "ratio": 0.2}, "keeps all")):  # fmt: skip
             with pytest.raises(AnchorFoldError, match=words):
                 choose_compressor(**options)
-        for options, words in (({"bits": 3}, "3 bits"), ({"compressor": DocPruner(0.1)}, "calibrated"),
-                               ({"compressor": AGC(0.1)}, "universal tokens")):  # fmt: skip
+        with pytest.raises(AnchorFoldError, match="3 bits"):
+            Index.create(tmp_path / "w.index", reader, bits=3)
+        for compressor, words in ((DocPruner(0.1), "calibrated"), (AGC(0.1), "universal tokens")):
             with pytest.raises(AnchorFoldError, match=words):
-                Index.create(tmp_path / "w.index", reader, **options)
+                Index.create(tmp_path / "w.index", reader, compressor)
 
     def test_a_calibrated_docpruner_and_the_full_index_are_compressors_like_others(self, tmp_path, reader, reports):
         for name, compressor in (("d", DocPruner(0.5, threshold=0.0)), ("n", FullIndex())):

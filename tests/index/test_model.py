@@ -1,19 +1,28 @@
 """An index remembers what its model needs to be loaded again."""
 
+import json
+import shutil
+
 import pytest
 
 import anchorfold
 from anchorfold import Index
+from anchorfold.backbones.base import Retriever
 from anchorfold.errors import AnchorFoldError
 from tests.number_reader import write_pdf
 
 
 def test_options_are_stored_and_used_again(tmp_path, checkpoints):
-    model = anchorfold.load(checkpoints["colqwen2.5"], bidirectional=True)
+    folder = shutil.copytree(checkpoints["colqwen2.5"], tmp_path / "causal")
+    config = json.loads((folder / "config.json").read_text())
+    config["text_config"].pop("is_causal")
+    (folder / "config.json").write_text(json.dumps(config))
+    model = anchorfold.load(folder, bidirectional=True)
     index = Index.create(tmp_path / "my.index", model)
     assert index.settings.load_options == {"bidirectional": True}
     index.add(write_pdf(tmp_path / "a.pdf", [1]))
     again = Index.open(tmp_path / "my.index")
+    assert isinstance(again.model, Retriever)
     assert not again.model.is_causal
     assert again.search("x", top=1)[0].page == 1
 
@@ -23,15 +32,15 @@ def test_a_revision_is_stored(tmp_path, models, monkeypatch):
     monkeypatch.setattr(model, "name", "owner/model")
     monkeypatch.setattr(model, "load_options", {"revision": "abc"})
     index = Index.create(tmp_path / "my.index", model)
-    asked = []
+    loads = []
 
     def load(name, options):
-        asked.append((name, options))
+        loads.append((name, options))
         return model
 
     monkeypatch.setattr("anchorfold.index.model.load_model", load)
     assert Index.open(index.path, device="cpu").model is model
-    assert asked == [("owner/model", {"revision": "abc", "device": "cpu"})]
+    assert loads == [("owner/model", {"revision": "abc", "device": "cpu"})]
 
 
 def test_an_encoder_object_is_found_again_by_where_it_came_from(tmp_path, checkpoints):

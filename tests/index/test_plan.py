@@ -2,7 +2,7 @@ from pathlib import Path
 
 from anchorfold.documents.files import Document
 from anchorfold.index.plan import make_plan, missing_documents
-from anchorfold.index.store.table import DocumentState
+from anchorfold.index.store.pages import DocumentState
 
 
 def document(path, size=3, modified=4, name=None):
@@ -39,11 +39,11 @@ def test_staged_pages_of_an_unchanged_document_are_stale():
 
 def test_a_taken_name_is_a_moved_file_or_a_second_one():
     states = {"/old/a.pdf": state("docs/a.pdf")}
-    found = [document("/new/a.pdf", name="docs/a.pdf")]
-    moved = make_plan(found, states, nothing)
+    documents = [document("/new/a.pdf", name="docs/a.pdf")]
+    moved = make_plan(documents, states, nothing)
     assert moved.moved == {"/old/a.pdf": "/new/a.pdf"}
     assert [d.name for d in moved.unchanged] == ["docs/a.pdf"]
-    second = make_plan(found, states, everything)
+    second = make_plan(documents, states, everything)
     assert second.moved == {}
     assert [d.name for d in second.read] == ["/new/a.pdf"]
 

@@ -16,7 +16,7 @@ from anchorfold.index.store.table import PageTable
 from anchorfold.page import EncodedPage
 from tests.number_reader import index_settings
 
-WAYS = ("numpy", "floats", "integers")
+WAYS: tuple[scan.Way, ...] = ("numpy", "floats", "integers")
 
 
 def page_row(number, dim, rng, source="/a.pdf", length=None):

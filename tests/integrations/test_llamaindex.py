@@ -23,7 +23,7 @@ def test_nodes_have_text_picture_score_and_place(report_index):
     assert first.text.strip() == "Net revenue by region"
     assert first.score > second.score
     picture = first.node.resolve_image()
-    assert max(Image.open(picture if isinstance(picture, io.IOBase) else io.BytesIO(picture)).size) == 200
+    assert max(Image.open(io.BytesIO(picture.read() if isinstance(picture, io.IOBase) else picture)).size) == 200
     assert "source" not in first.node.get_content(MetadataMode.LLM)
 
 

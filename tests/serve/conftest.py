@@ -24,9 +24,9 @@ def served_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def library(served_folder):
-    made = Library(Index.open(served_folder / "my.index"))
-    made.warm_up()
-    return made
+    library = Library(Index.open(served_folder / "my.index"))
+    library.warm_up()
+    return library
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def server(served_folder):
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     line = process.stdout.readline()
-    found = re.search(r"http://\S+", line)
-    assert found, line + process.stdout.read()
-    yield found.group()
+    address = re.search(r"http://\S+", line)
+    assert address, line + process.stdout.read()
+    yield address.group()
     process.terminate()
     process.wait(timeout=20)

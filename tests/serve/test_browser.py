@@ -14,9 +14,9 @@ QUERY = "night work supplement"
 @pytest.fixture(scope="module")
 def browser():
     with sync_playwright() as playwright:
-        found = launch(playwright)
-        yield found
-        found.close()
+        chromium = launch(playwright)
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture

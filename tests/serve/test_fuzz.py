@@ -18,7 +18,7 @@ def test_all_of_the_description_is_tried(schema):
     assert sorted(schema) == sorted(PATHS)
 
 
-TRIED = [(path, known) for path in PATHS for known in ((False, True) if "{page_id}" in path else (False,))]
+TRIED = [(path, known_page) for path in PATHS for known_page in ((False, True) if "{page_id}" in path else (False,))]
 
 
 @pytest.mark.parametrize(("path", "known_page"), TRIED)

@@ -25,7 +25,7 @@ def address(report_folder):
     """A server on a free port."""
     process = subprocess.Popen(command("--http", "--port", "0"), cwd=report_folder, stderr=subprocess.PIPE, text=True)
     line = process.stderr.readline()
-    yield re.search(r"http://\S+/mcp", line)[0]
+    yield re.search(r"http://\S+/mcp", line).group()
     process.terminate()
     assert process.wait(10) in (0, -15)
 
@@ -141,8 +141,8 @@ def test_a_web_page_elsewhere_is_refused(address):
 
 
 def test_an_index_that_is_not_there(tmp_path):
-    done = subprocess.run(command(), cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert "my.index does not exist" in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = subprocess.run(command(), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert completed.returncode == 1
+    assert completed.stdout == ""
+    assert "my.index does not exist" in completed.stderr
+    assert "Traceback" not in completed.stderr

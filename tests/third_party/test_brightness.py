@@ -74,7 +74,7 @@ def index(run):
 
 
 def test_it_keeps_the_contracts(environment):
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", PACKAGE / "contracts.py"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(PACKAGE / "contracts.py")]
     completed = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert completed.returncode == 0, completed.stdout
     assert re.search(r"\d\d passed", completed.stdout)

@@ -75,7 +75,12 @@ class TestIndex:
         compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2))
         np.save(folder / "new.npy", vectors_of(99))
         read = []
-        monkeypatch.setattr(np, "load", lambda path, **_: read.append(path.name) or vectors_of(99))
+
+        def load(path, **_):
+            read.append(path.name)
+            return vectors_of(99)
+
+        monkeypatch.setattr(np, "load", load)
         report = compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2))
         assert (report.pages, report.unchanged, read) == (1, 12, ["new.npy"])
 
@@ -166,7 +171,7 @@ class TestStreaming:
         assert source.most <= 2
 
     def test_stopping_keeps_what_is_done(self, tmp_path):
-        reports = []
+        reports: list[int] = []
         stop = lambda: bool(reports) and reports[-1] >= 5  # noqa: E731
         report = compress_source(
             Counted(40), tmp_path / "i", Pooling1D(0.2), stop=stop, progress=lambda r: reports.append(r.pages)
@@ -195,7 +200,9 @@ class TestExports:
         compress_source(source, between, SemanticClustering(0.2))
         assert target.export(between) == 12
         assert not between.exists()
-        again = {(p.document, p.page): p.vectors for p in open_source(target.address).pages(lambda *_: True)}
+        again = {
+            (p.document, p.page): np.asarray(p.vectors) for p in open_source(target.address).pages(lambda *_: True)
+        }
         assert len(again) == 12
         (expected,) = compress_vectors([vectors_of(4)], SemanticClustering(0.2))
         np.testing.assert_allclose(again["report.pdf", 5], expected.vectors, atol=1e-3)

@@ -1,6 +1,7 @@
 """Every source gives the same pages, reads only what is wanted, and says clearly what is wrong."""
 
 from pathlib import Path
+from typing import Any
 
 import lancedb
 import numpy as np
@@ -41,7 +42,8 @@ def write_npy(folder):
 
 
 def write_npz_of_pages(folder):
-    np.savez_compressed(folder / "pages.npz", **{f"{d}/{p}": v for (d, p), v in PAGES.items()})
+    arrays: dict[str, Any] = {f"{d}/{p}": v for (d, p), v in PAGES.items()}
+    np.savez_compressed(folder / "pages.npz", **arrays)
     return folder / "pages.npz"
 
 
@@ -171,7 +173,7 @@ class TestNames:
             lancedb.connect(tmp_path).create_table("x", table)
         pages = list(open_source(str(tmp_path / f"x.{kind}")).pages(every))
         assert [(p.document, p.page) for p in pages] == [("x", n) for n in range(1, 7)]
-        np.testing.assert_allclose(pages[4].vectors, PAGES["b/c.pdf", 2])
+        np.testing.assert_allclose(np.asarray(pages[4].vectors), PAGES["b/c.pdf", 2])
 
 
 class TestWhatIsWrong:
@@ -188,7 +190,7 @@ class TestWhatIsWrong:
         folder = write_npy(tmp_path)
         (folder / "a.pdf" / "0002.npy").write_bytes(b"\x93NUMPY nonsense")
         pages = {(p.document, p.page): p for p in open_source(str(folder)).pages(every)}
-        assert "cannot be read" in pages["a.pdf", 2].problem
+        assert "cannot be read" in str(pages["a.pdf", 2].problem)
         assert sum(p.vectors is not None for p in pages.values()) == 5
 
     def test_a_pickle_is_not_opened(self, tmp_path):

@@ -18,6 +18,7 @@ import torch
 
 import anchorfold
 from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.backbones.colqwen import ColQwen
 from anchorfold.compressors import AGC
 from anchorfold.compressors.agc import cluster
 from anchorfold.compressors.base import BudgetCompressor
@@ -42,6 +43,7 @@ class RandomAnchors(BudgetCompressor):
 def compare(agc: Path, plain: Path, validation: Validation, cap: int, batch_size: int = 16) -> dict[str, float]:
     """NDCG@5 of a model trained with universal tokens, of one trained without, and of random anchors on both."""
     trained, untrained = (anchorfold.load(folder, device="cpu") for folder in (agc, plain))
+    assert isinstance(untrained, ColQwen)
     untrained.add_universal_tokens(trained.settings.universal)
     columns = {
         "trained tokens": (trained, AGC(cap=cap)),

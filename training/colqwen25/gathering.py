@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
-from torch.distributed.nn.functional import all_gather
 
 
 def gather_pages(vectors: Tensor, mask: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
@@ -26,7 +27,24 @@ def gather_pages(vectors: Tensor, mask: Tensor, keys: Tensor) -> tuple[Tensor, T
     dist.all_reduce(length, dist.ReduceOp.MAX)
     missing = int(length) - vectors.shape[1]
     vectors, mask = F.pad(vectors, (0, 0, 0, missing)), F.pad(mask, (0, missing))
-    return torch.cat(all_gather(vectors)), _gather(mask), _gather(keys), dist.get_rank() * len(keys)
+    gathered: Tensor = _GatherWithGradients.apply(vectors)
+    return gathered, _gather(mask), _gather(keys), dist.get_rank() * len(keys)
+
+
+class _GatherWithGradients(torch.autograd.Function):
+    """torch's own (2.13) gives other gradients on gloo: it is left alone, and this one is tested."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        ctx.rows = len(values)
+        return _gather(values)
+
+    @staticmethod
+    def backward(ctx: Any, gradients: Tensor) -> Tensor:
+        gradients = gradients.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(gradients)
+        first = dist.get_rank() * ctx.rows
+        return gradients[first : first + ctx.rows]
 
 
 def _gather(values: Tensor) -> Tensor:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainerControl, TrainingArguments
 
-from anchorfold.backbones.base import PromptedRetriever
+from anchorfold.backbones.colqwen import ColQwen
 from anchorfold.compressors import AGC
 from training.colqwen25.collator import PairCollator
 from training.colqwen25.curves import CurveWriter
@@ -26,10 +26,11 @@ class PairTrainer(Trainer):
     """Trains `model`, the adapters of `retriever`, by a recipe."""
 
     loss_is_scaled_for_ga = False  # a mean over the batch
+    control: Any
 
     def __init__(
         self,
-        retriever: PromptedRetriever,
+        retriever: ColQwen,
         model: PeftModel,
         recipe: Recipe,
         data: TrainingData,
@@ -79,7 +80,7 @@ class PairTrainer(Trainer):
             f"{metric_key_prefix}_ndcg_at_5": ndcg_at_5(self.retriever, self.data.validation, compressor, batch_size)
         }
         self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.control: TrainerControl = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:

@@ -40,14 +40,14 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--pairs", type=int, default=500)
     arguments = parser.parse_args()
-    found = calibrate(anchorfold.load(arguments.model), line_pairs(arguments.data, arguments.pairs))
-    for depth, profile in found.profiles.items():
-        mean = sum(found.values[depth]) / len(found.values[depth])
+    calibration = calibrate(anchorfold.load(arguments.model), line_pairs(arguments.data, arguments.pairs))
+    for depth, profile in calibration.profiles.items():
+        mean = sum(calibration.values[depth]) / len(calibration.values[depth])
         layers = "  ".join(f"{v:6.2f}" for v in profile)
-        print(f"K {depth:2}  single layers {layers}   window {found.windows[depth]}  {mean:.3f} %")
-    print("SAP  single layers " + "  ".join(f"{v:6.2f}" for v in found.sap_profile))
-    print(found.settings)
-    write_settings(arguments.model / CALIBRATION_FILE, found.settings)
+        print(f"K {depth:2}  single layers {layers}   window {calibration.windows[depth]}  {mean:.3f} %")
+    print("SAP  single layers " + "  ".join(f"{v:6.2f}" for v in calibration.sap_profile))
+    print(calibration.settings)
+    write_settings(arguments.model / CALIBRATION_FILE, calibration.settings)
 
 
 if __name__ == "__main__":

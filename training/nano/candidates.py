@@ -15,7 +15,7 @@ from training.nano import losses
 from training.nano.examples import Example
 
 RANDOM, FREQUENT = 2000, 300  # absent words of a batch: any, and common on pages
-ASKED, NEIGHBOURS = 200, 6  # printed words of a batch whose nearest absent ones are asked about too
+PROBES, NEIGHBOURS = 200, 6  # printed words of a batch whose nearest absent ones are asked about too
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class WordPool:
     def __init__(self, model: NanoModel, index: WordIndex) -> None:
         self.model, self.index = model, index
         with torch.no_grad():
-            self.known = model.embed_words(*index.lookup(index.words))
+            self.vectors = model.embed_words(*index.lookup(index.words))
         self.frequent = [w for w in index.words[: 2 * FREQUENT] if len(w) > 3][:FREQUENT]
 
     @torch.no_grad()
@@ -62,11 +62,11 @@ class WordPool:
         """All words of the batch, and absent ones."""
         texts = list(dict.fromkeys(w for e in batch for w in e.words))
         words = self.index.words
-        asked = self.model.embed_words(*self.index.lookup(rng.sample(texts, min(ASKED, len(texts)))))
-        near = (asked @ self.known.T).topk(min(NEIGHBOURS, len(words))).indices.unique().tolist()
+        probes = self.model.embed_words(*self.index.lookup(rng.sample(texts, min(PROBES, len(texts)))))
+        near = (probes @ self.vectors.T).topk(min(NEIGHBOURS, len(words))).indices.unique().tolist()
         absent = rng.sample(words, min(RANDOM, len(words))) + [words[i] for i in near] + self.frequent
-        every = list(dict.fromkeys(texts + absent))
-        return Candidates(every, self.model.embed_words(*self.index.lookup(every)), len(texts))
+        drawn = list(dict.fromkeys(texts + absent))
+        return Candidates(drawn, self.model.embed_words(*self.index.lookup(drawn)), len(texts))
 
 
 def word_losses(vectors: list[Tensor], batch: list[Example], candidates: Candidates) -> tuple[dict[str, Tensor], float]:
@@ -75,12 +75,14 @@ def word_losses(vectors: list[Tensor], batch: list[Example], candidates: Candida
     everything = torch.cat(vectors)
     read, right = losses.reading_loss(everything, candidates.vectors, pair, share)
     find = losses.finding_loss(everything, candidates.vectors[: candidates.printed], pair, share)
-    each = [losses.pretence_loss(v, candidates.vectors, candidates.on(e)) for v, e in zip(vectors, batch, strict=True)]
+    pretence = [
+        losses.pretence_loss(v, candidates.vectors, candidates.on(e)) for v, e in zip(vectors, batch, strict=True)
+    ]
     paper = torch.cat([v[e.paper] for v, e in zip(vectors, batch, strict=True)])
     parts = {
         "read": read,
         "find": find,
-        "pretence": torch.stack(each).mean(),
+        "pretence": torch.stack(pretence).mean(),
         "paper": losses.paper_loss(paper, candidates.vectors),
     }
     return parts, right.item()
@@ -90,17 +92,17 @@ def folding_losses(
     whole: list[Tensor],
     folded: list[Tensor],
     batch: list[Example],
-    asked: list[dict[str, float]],
+    values: list[dict[str, float]],
     candidates: Candidates,
 ) -> tuple[Tensor, Tensor]:
-    """Which page holds a word, told from the `folded (m, 128)` pages, and what folding lost of the `whole (N, 128)`.
+    """Which page holds a word, by the `folded (m, 128)` pages, and what folding lost of the `whole (N, 128)`.
 
-    `asked` are the words of each piece and how likely each is asked for.
+    `values` are the words of each piece and how likely a query asks for each.
     """
     texts = candidates.words[: candidates.printed]
     sets = [set(e.words) for e in batch]
     present = torch.tensor([[w in s for s in sets] for w in texts])
-    value = torch.tensor([[v.get(w, 0.0) for v in asked] for w in texts])
+    value = torch.tensor([[v.get(w, 0.0) for v in values] for w in texts])
     words = candidates.vectors[: candidates.printed]
     return (
         losses.word_page_loss(folded, words, present, value),

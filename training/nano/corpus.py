@@ -15,6 +15,7 @@ import io
 import multiprocessing
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pypdfium2 as pdfium
@@ -74,27 +75,28 @@ def read_page(page: pdfium.PdfPage, pixels: int = PAGE_PIXELS) -> dict[str, np.n
 
 def render_document(job: tuple[Path, Path]) -> int:
     path, out = job
-    done = out / f"{path.stem}.done"
-    if done.exists():
+    marker = out / f"{path.stem}.done"
+    if marker.exists():
         return 0
-    kept = 0
+    stored = 0
     try:
         document = pdfium.PdfDocument(path)
         pages = list(range(len(document)))
         random.Random(path.stem).shuffle(pages)
         for number in pages[: 3 * PAGES_PER_DOCUMENT]:
-            if kept == PAGES_PER_DOCUMENT:
+            if stored == PAGES_PER_DOCUMENT:
                 break
             page = document[number]
             record = read_page(page)
             page.close()
             if record is not None:
-                np.savez(out / f"{path.stem}@{number}.npz", **record)
-                kept += 1
+                arrays: dict[str, Any] = record
+                np.savez(out / f"{path.stem}@{number}.npz", **arrays)
+                stored += 1
     except (pdfium.PdfiumError, ValueError, RuntimeError) as error:
         print(f"{path.name}: {error}", flush=True)
-    done.touch()
-    return kept
+    marker.touch()
+    return stored
 
 
 def load_page(path: Path) -> tuple[Image.Image, str, np.ndarray]:
@@ -128,8 +130,8 @@ def main() -> None:
     jobs = [(p, arguments.out / ("held_out" if is_held_out(p.name) else "train")) for p in paths]
     total = 0
     with multiprocessing.Pool(arguments.workers, maxtasksperchild=50) as pool:
-        for i, kept in enumerate(pool.imap_unordered(render_document, jobs), 1):
-            total += kept
+        for i, stored in enumerate(pool.imap_unordered(render_document, jobs), 1):
+            total += stored
             if i % 100 == 0:
                 print(f"{i}/{len(jobs)} documents, {total} pages", flush=True)
 

@@ -66,18 +66,18 @@ class Read:
 
 
 def labelled_patches(
-    processor: NanoImageProcessor, image: Image.Image, symbols: str, found: np.ndarray
+    processor: NanoImageProcessor, image: Image.Image, symbols: str, boxes: np.ndarray
 ) -> tuple[Words, np.ndarray, np.ndarray]:
     """The words of a page at the size that the model sees, and which patch shows which, as `patch_words` gives it."""
     width, height = processor.target_size(*image.size)
-    words = group_words(symbols, found * np.array([width / image.width, height / image.height] * 2, np.float32))
+    words = group_words(symbols, boxes * np.array([width / image.width, height / image.height] * 2, np.float32))
     return words, *patch_words(words, height // 16, width // 32)
 
 
 @torch.no_grad()
-def read_page(model: Nano, image: Image.Image, symbols: str, found: np.ndarray, rng: random.Random) -> list[Read]:
+def read_page(model: Nano, image: Image.Image, symbols: str, boxes: np.ndarray, rng: random.Random) -> list[Read]:
     """Ask every labelled patch of a page for its word among 5,000: those of the page and others."""
-    words, pairs, shares = labelled_patches(model.processor, image, symbols, found)
+    words, pairs, shares = labelled_patches(model.processor, image, symbols, boxes)
     if not len(pairs):
         return []
     (state,) = model.page_states([image])
@@ -99,25 +99,25 @@ def read_page(model: Nano, image: Image.Image, symbols: str, found: np.ndarray, 
 def read_words(model: Nano, data: Path, fonts: Path, count: int, seed: int = 5) -> dict[str, list[Read]]:
     """What the labelled patches of `count` pages of each kind were read as."""
     rng = random.Random(seed)
-    found: dict[str, list[Read]] = {}
+    reads: dict[str, list[Read]] = {}
     for kind, image, symbols, boxes in labelled_images(data, fonts, count, seed):
-        found.setdefault(kind, []).extend(read_page(model, image, symbols, boxes, rng))
-    return found
+        reads.setdefault(kind, []).extend(read_page(model, image, symbols, boxes, rng))
+    return reads
 
 
-def breakdown(found: list[Read], known: set[str]) -> dict[str, tuple[float, int]]:
+def breakdown(reads: list[Read], vocabulary: set[str]) -> dict[str, tuple[float, int]]:
     """Share of patches whose largest word came first, and their number: all, then by what and how large they show."""
     edges = (0.0, *HEIGHTS, float("inf"))
     parts: dict[str, list[Read]] = {
-        "all": found,
-        "one word": [r for r in found if r.share >= CLEAR],
-        "known words": [r for r in found if r.word in known],
-        "numbers": [r for r in found if r.word.isdigit()],
-        "other strings": [r for r in found if r.word not in known and not r.word.isdigit()],
+        "all": reads,
+        "one word": [r for r in reads if r.share >= CLEAR],
+        "known words": [r for r in reads if r.word in vocabulary],
+        "numbers": [r for r in reads if r.word.isdigit()],
+        "other strings": [r for r in reads if r.word not in vocabulary and not r.word.isdigit()],
     }
     for low, high in itertools.pairwise(edges):
         name = f"under {high} px" if not low else f"{low} px and more" if high == edges[-1] else f"{low} to {high} px"
-        parts[name] = [r for r in found if low <= r.height < high]
+        parts[name] = [r for r in reads if low <= r.height < high]
     return {name: (float(np.mean([r.right for r in part])), len(part)) for name, part in parts.items() if part}
 
 
@@ -130,9 +130,9 @@ def main() -> None:
     arguments = parser.parse_args()
     model = anchorfold.load(arguments.model)
     assert isinstance(model, Nano)
-    for kind, found in read_words(model, arguments.data, arguments.fonts, arguments.pages).items():
+    for kind, reads in read_words(model, arguments.data, arguments.fonts, arguments.pages).items():
         print(f"{kind}: labelled patches that name their word first among {CANDIDATES:,}")
-        for part, (share, patches) in breakdown(found, set(model.words.words)).items():
+        for part, (share, patches) in breakdown(reads, set(model.words.words)).items():
             print(f"  {part:<16} {100 * share:5.1f} %  of {patches:6,}")
 
 

@@ -55,17 +55,17 @@ class WordPieces(Pieces):
         shows[pairs[:, 0]] = True
         paper = ~shows & ~ink if piece.real else ~shows
         ink |= shows
-        kept = np.flatnonzero(ink | (np.random.default_rng(rng.getrandbits(32)).random(len(ink)) < self.blank_kept))
-        if not len(kept):
-            kept = np.arange(8)
-        place = np.full(rows * columns, -1)
-        place[kept] = np.arange(len(kept))
-        pairs[:, 0] = place[pairs[:, 0]]
+        chosen = np.flatnonzero(ink | (np.random.default_rng(rng.getrandbits(32)).random(len(ink)) < self.blank_kept))
+        if not len(chosen):
+            chosen = np.arange(8)
+        position = np.full(rows * columns, -1)
+        position[chosen] = np.arange(len(chosen))
+        pairs[:, 0] = position[pairs[:, 0]]
         return Example(
-            to_tensor(piece.pixels), torch.from_numpy(kept), words.texts, torch.from_numpy(pairs),
+            to_tensor(piece.pixels), torch.from_numpy(chosen), words.texts, torch.from_numpy(pairs),
             torch.from_numpy(shares), torch.from_numpy(word_sizes(words.boxes)),
             torch.from_numpy(character_map(piece.symbols, piece.boxes, self.height, self.width)),
-            torch.from_numpy(np.flatnonzero(paper[kept])), piece.real,
+            torch.from_numpy(np.flatnonzero(paper[chosen])), piece.real,
         )  # fmt: skip
 
 

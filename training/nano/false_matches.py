@@ -33,11 +33,11 @@ SORTS = ("any patch", "paper", "ornament", "text")
 
 def absent_words(present: list[str], model: Nano, vectors: Tensor, rng: random.Random) -> list[str]:
     """Words that are not printed: near to printed ones (`vectors (V, 128)` of all known words), or frequent."""
-    known, printed = model.words.words, set(present)
-    asked = rng.sample(present, min(ABSENT // 2, len(present)))
-    near = (vectors_of(model, asked) @ vectors.T).topk(12).indices.tolist()
-    hard = [next((known[i] for i in row if known[i] not in printed), "") for row in near]
-    frequent = [w for w in known[:FREQUENT] if len(w) > 3 and w not in printed]
+    vocabulary, printed = model.words.words, set(present)
+    probes = rng.sample(present, min(ABSENT // 2, len(present)))
+    near = (vectors_of(model, probes) @ vectors.T).topk(12).indices.tolist()
+    hard = [next((vocabulary[i] for i in row if vocabulary[i] not in printed), "") for row in near]
+    frequent = [w for w in vocabulary[:FREQUENT] if len(w) > 3 and w not in printed]
     return list(dict.fromkeys([w for w in hard if w] + rng.sample(frequent, min(ABSENT // 2, len(frequent)))))
 
 
@@ -57,9 +57,9 @@ def sorts_of_patches(pixels: np.ndarray, labelled: np.ndarray) -> np.ndarray:
 
 @torch.no_grad()
 def page_rates(
-    model: Nano, image: Image.Image, symbols: str, boxes: np.ndarray, known: Tensor, rng: random.Random
+    model: Nano, image: Image.Image, symbols: str, boxes: np.ndarray, vectors: Tensor, rng: random.Random
 ) -> list[float] | None:
-    """A rate for each of SORTS, or None for a page with too few words."""
+    """A rate for each of SORTS, or None for a page with too few words; `vectors (V, 128)` of all known words."""
     words, pairs, _ = labelled_patches(model.processor, image, symbols, boxes)
     present = [w for w in dict.fromkeys(words.texts) if len(w) > 3]
     if len(present) < 5:
@@ -68,7 +68,7 @@ def page_rates(
     pixels = model.processor.preprocess([image])["pixel_values"][0, 0].numpy()
     sorts = torch.from_numpy(sorts_of_patches(pixels, np.unique(pairs[:, 0])))
     right = (vectors_of(model, present) @ encoded.vectors.T).amax(1)
-    wrong = vectors_of(model, absent_words(present, model, known, rng)) @ encoded.vectors.T
+    wrong = vectors_of(model, absent_words(present, model, vectors, rng)) @ encoded.vectors.T
     rates = []
     for sort in range(len(SORTS)):
         chosen = wrong if sort == 0 else wrong[:, sorts == sort]
@@ -83,10 +83,10 @@ def measure(
     """The mean rates of each kind of page."""
     rng = random.Random(seed)
     with torch.no_grad():
-        known = vectors_of(model, model.words.words)
+        vectors = vectors_of(model, model.words.words)
     rates: dict[str, list[list[float]]] = {}
     for kind, image, symbols, boxes in pages:
-        if (page := page_rates(model, image, symbols, boxes, known, rng)) is not None:
+        if (page := page_rates(model, image, symbols, boxes, vectors, rng)) is not None:
             rates.setdefault(kind, []).append(page)
     return {kind: np.mean(values, 0) for kind, values in rates.items()}
 

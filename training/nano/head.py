@@ -26,7 +26,7 @@ from training.nano import checkpoint, losses
 from training.nano.candidates import WordPool, folding_losses, word_losses
 from training.nano.examples import Example, WordPieces, word_values
 from training.nano.matching import FOCUS_LAYERS, share_of_rate
-from training.nano.stages import STAGES, load_start
+from training.nano.stages import STAGES, load_start, recorded
 
 RATE = 3e-4
 FOCUS_DEPTH = 2
@@ -46,15 +46,15 @@ def store_page(model: NanoModel, example: Example, half: bool) -> StoredPage:
     """Run all layers but the last on one piece."""
     stage, r = STAGES["pages"], model.config.registers
     grid = patch_positions(stage.height // 16, stage.width // 32)
-    seen: list[Tensor] = []
-    listening = model.layers[-1].register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0][0]))
+    states: list[Tensor] = []
+    listening = model.layers[-1].register_forward_pre_hook(lambda _module, inputs: states.append(inputs[0][0]))
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
         model.encode([model.stem(example.pixels[None])[0][example.kept]], [grid[example.kept]])
     listening.remove()
-    graphs = [(q[0, :, r:], k[0, :, r:]) for q, k in (model.layers[i].self_attn.seen for i in FOCUS_LAYERS)]
+    graphs = [(q[0, :, r:], k[0, :, r:]) for q, k in (recorded(model, i) for i in FOCUS_LAYERS)]
     score = torch.stack([layer_score(propagate(losses.attention(q, k), FOCUS_DEPTH)) for q, k in graphs]).mean(0)
     example.pixels = example.characters = torch.zeros(0)
-    return StoredPage(example, seen[0].to(torch.float16).clone(), score)
+    return StoredPage(example, states[0].to(torch.float16).clone(), score)
 
 
 def store_pages(model: NanoModel, data: Path, fonts: Path, pages: int, seed: int, half: bool) -> list[StoredPage]:
@@ -102,8 +102,8 @@ def batch_loss(
         losses.folded(s, p.score, min(1.0, ratio * patches / len(s)), model.projection)
         for s, p in zip(states, batch, strict=True)
     ]
-    asked = [word_values(e, weights) for e in examples]
-    page, lost = folding_losses(vectors, folded, examples, asked, candidates)
+    values = [word_values(e, weights) for e in examples]
+    page, lost = folding_losses(vectors, folded, examples, values, candidates)
     loss = parts["read"] + 0.5 * parts["find"] + stage.pretence * (parts["pretence"] + 0.5 * parts["paper"])
     loss = loss + stage.page_loss * page + stage.retention * lost
     report = {name: part.item() for name, part in (parts | {"page": page, "lost": lost}).items()}

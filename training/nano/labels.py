@@ -74,8 +74,8 @@ def patch_words(words: Words, rows: int, columns: int, ph: int = 16, pw: int = 3
                 if covered > 0.08 * ph * pw or covered > 0.45 * area:
                     claims.setdefault(r * columns + c, []).append((covered, number))
     pairs, shares = [], []
-    for patch, found in claims.items():
-        best = sorted(found, reverse=True)[:2]
+    for patch, claimed in claims.items():
+        best = sorted(claimed, reverse=True)[:2]
         total = sum(c for c, _ in best)
         for covered, number in best:
             pairs.append((patch, number))

@@ -28,10 +28,10 @@ def reading_loss(vectors: Tensor, words: Tensor, pairs: Tensor, shares: Tensor) 
         pairs: `(k, 2)` patch and word numbers that belong together.
         shares: `(k,)` how much of the patch the word claims; a patch's shares sum to 1.
     """
-    asked, row = pairs[:, 0].unique(return_inverse=True)
-    target = torch.zeros(len(asked), len(words))
+    patches, row = pairs[:, 0].unique(return_inverse=True)
+    target = torch.zeros(len(patches), len(words))
     target.index_put_((row, pairs[:, 1]), shares, accumulate=True)
-    similarity = vectors[asked] @ words.T
+    similarity = vectors[patches] @ words.T
     named = -(target * (similarity / TEMPERATURE).log_softmax(-1)).sum(-1).mean()
     # Plain closeness to the words' vectors gets learning off the ground, where all logits are still alike.
     close = (target * (1 - similarity)).sum(-1).mean()
@@ -41,10 +41,10 @@ def reading_loss(vectors: Tensor, words: Tensor, pairs: Tensor, shares: Tensor) 
 
 def finding_loss(vectors: Tensor, words: Tensor, pairs: Tensor, shares: Tensor) -> Tensor:
     """Where is this word? Its patches against all others of the batch, blank ones included."""
-    found, column = pairs[:, 1].unique(return_inverse=True)
-    belongs = torch.full((len(found), len(vectors)), float("-inf"))
+    printed, column = pairs[:, 1].unique(return_inverse=True)
+    belongs = torch.full((len(printed), len(vectors)), float("-inf"))
     belongs.index_put_((column, pairs[:, 0]), shares.clamp(min=1e-3).log())
-    logits = words[found] @ vectors.T / TEMPERATURE
+    logits = words[printed] @ vectors.T / TEMPERATURE
     # Patches that hold a little of the word are neither asked for nor held against it.
     return (logits.logsumexp(-1) - (logits + belongs).logsumexp(-1)).mean()
 
@@ -84,31 +84,31 @@ def universal_saliency(query: Tensor, key: Tensor, patches: int) -> Tensor:
     return attention(query, key).mean((0, 1))[-patches:]
 
 
-def anchors_wanted(vectors: Tensor, words: Tensor, values: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Where attention should gather, so that the most central patches cover the page's words.
+def cover_words(vectors: Tensor, words: Tensor, values: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """The anchors that cover a page's words best: where attention should gather.
 
-    Patches are taken one by one, each for what it adds to the words' best matches so far. Of patches that add
-    nearly as much the first in reading order is taken: which of a word's mentions shows it best by a hair is
+    Patches are chosen one by one, each for what it adds to the words' best matches so far. Of patches that add
+    nearly as much the first in reading order is chosen: which of a word's mentions shows it best by a hair is
     noise, which one comes first can be seen.
 
     Args:
         vectors: `(N, 128)` unit vectors of the page's printed patches, in reading order.
         words: `(W, 128)` unit vectors of its distinct words.
         values: `(W,)` how much each word is likely to be asked for.
-        most: how many patches are taken.
+        most: how many anchors.
 
     Returns:
-        `(k,)` patches in the order they were taken, k <= most, and `(k,)` what each added.
+        `(k,)` anchors in the order they were chosen, k <= most, and `(k,)` what each added.
     """
     similarity = (words @ vectors.T).clamp(min=0)
     best = torch.zeros(len(words))
     gain = values @ similarity
-    taken, added = [], []
+    anchors, added = [], []
     for _ in range(min(most, len(vectors))):
         patch = int((gain >= NEARLY * gain.max()).int().argmax())
         if gain[patch] <= 1e-4:
             break
-        taken.append(patch)
+        anchors.append(patch)
         added.append(float(gain[patch]))
         # Only words that this patch shows better than those before change what the others would add.
         raised = (similarity[:, patch] > best).nonzero().flatten()
@@ -117,34 +117,34 @@ def anchors_wanted(vectors: Tensor, words: Tensor, values: Tensor, most: int) ->
         gain -= values[raised] @ lost
         gain[patch] = 0
         best[raised] = level
-    return torch.tensor(taken, dtype=torch.long), torch.tensor(added)
+    return torch.tensor(anchors, dtype=torch.long), torch.tensor(added)
 
 
-def centrality_loss(score: Tensor, taken: Tensor, added: Tensor) -> Tensor:
-    """Cross-entropy between where attention is wanted and where it gathers, `score (N,)` with mean 1.
+def centrality_loss(score: Tensor, anchors: Tensor, added: Tensor) -> Tensor:
+    """Cross-entropy between where attention should gather and where it does, `score (N,)` with mean 1.
 
-    A patch wants the square root of what it `added (k,)`: one that was `taken (k,)` late is still worth an anchor.
+    An anchor `(k,)` counts by the square root of what it `added (k,)`: one that was chosen late still matters.
     """
-    wanted = added.sqrt() / added.sqrt().sum().clamp(min=1e-9)
-    return -(wanted * (score[taken] / len(score)).clamp(min=1e-9).log()).sum()
+    target = added.sqrt() / added.sqrt().sum().clamp(min=1e-9)
+    return -(target * (score[anchors] / len(score)).clamp(min=1e-9).log()).sum()
 
 
-def selection_loss(score: Tensor, taken: Tensor, sizes: list[int]) -> Tensor:
-    """Are the m most central patches `score (N,)` the first m that were `taken (k,)`, for each of the `sizes`?
+def selection_loss(score: Tensor, anchors: Tensor, sizes: list[int]) -> Tensor:
+    """Are the m most central patches `score (N,)` the first m `anchors (k,)`, for each of the `sizes`?
 
-    Those to take should lie above the m-th score and the others below it; both sides count alike.
+    Anchors should lie above the m-th score and the others below it; both sides count alike.
     """
     level = score.clamp(min=1e-9).log()
     losses = []
-    for m in {min(m, len(taken)) for m in sizes} - {0, len(score)}:
+    for m in {min(m, len(anchors)) for m in sizes} - {0, len(score)}:
         above = torch.zeros(len(score), dtype=torch.bool)
-        above[taken[:m]] = True
+        above[anchors[:m]] = True
         beyond = (level - level.detach().topk(m).values[-1]) / LEVEL_SCALE
         losses.append(F.softplus(-beyond[above]).mean() + F.softplus(beyond[~above]).mean())
     return torch.stack(losses).mean() if losses else score.sum() * 0
 
 
-def repeat_loss(graph: Tensor, vectors: Tensor, printed: Tensor, taken: Tensor, added: Tensor) -> Tensor:
+def repeat_loss(graph: Tensor, vectors: Tensor, printed: Tensor, anchors: Tensor, added: Tensor) -> Tensor:
     """Does a patch that repeats an anchor look at that anchor, so that centrality flows from the one to the other?
 
     Which mention of a word is to stand for all of them cannot be told from the word: unless the others are asked to
@@ -154,18 +154,18 @@ def repeat_loss(graph: Tensor, vectors: Tensor, printed: Tensor, taken: Tensor, 
         graph: `(H, N, N)` attention among the patches; some heads may do it.
         vectors: `(N, 128)` unit vectors, not to be moved by this.
         printed: `(n,)` the patches that show words.
-        taken, added: `(k,)` the anchors wanted, as positions in `printed`, and what each adds.
+        anchors, added: `(k,)` the anchors as positions in `printed`, and what each adds.
     """
-    if not len(taken):
+    if not len(anchors):
         return graph.sum() * 0
-    near, anchor = (vectors[printed] @ vectors[printed[taken]].T).max(1)
-    near[taken] = 0
+    near, anchor = (vectors[printed] @ vectors[printed[anchors]].T).max(1)
+    near[anchors] = 0
     rows = (near >= ALIKE).nonzero().flatten()
     if not len(rows):
         return graph.sum() * 0
-    seen = graph[:, printed[rows], printed[taken[anchor[rows]]]].mean(0)
+    attended = graph[:, printed[rows], printed[anchors[anchor[rows]]]].mean(0)
     weight = added.sqrt()[anchor[rows]]
-    return -(weight * seen.clamp(min=1e-9).log()).sum() / weight.sum()
+    return -(weight * attended.clamp(min=1e-9).log()).sum() / weight.sum()
 
 
 def folded(hidden: Tensor, score: Tensor, ratio: float, projection: Projection) -> Tensor:
@@ -196,7 +196,7 @@ def retention_loss(full: list[Tensor], small: list[Tensor], words: Tensor, prese
     for page, (before, after) in enumerate(zip(full, small, strict=True)):
         here = present[:, page]
         best = (words[here] @ before.T).amax(1).detach().clamp(min=0.3)
-        kept = (words[here] @ after.T).amax(1) / best
+        share = (words[here] @ after.T).amax(1) / best
         value = weights[here, page]
-        losses.append((value * (1 - kept)).sum() / value.sum().clamp(min=1e-6))
+        losses.append((value * (1 - share)).sum() / value.sum().clamp(min=1e-6))
     return torch.stack(losses).mean()

@@ -33,9 +33,9 @@ from training.nano import checkpoint, losses
 from training.nano.candidates import WordPool, folding_losses, word_losses
 from training.nano.examples import Example, WordPieces, word_values
 from training.nano.reading import name_loss
-from training.nano.stages import STAGES, Stage, load_start
+from training.nano.stages import STAGES, Stage, load_start, recorded
 
-FOCUS_LAYERS = (3, 4)  # a fifth of the depth past the middle, as in the paper's backbones: told where to gather
+FOCUS_LAYERS = (3, 4)  # a fifth of the depth past the middle, as in the paper's backbones: trained where to gather
 FOCUS_STEPS = (2, 6)
 SAVE_SECONDS = 240
 REPEATS = 0.3  # weight of asking repeats to point at their anchor, beside where attention gathers
@@ -71,11 +71,11 @@ def batch_loss(
     )
     report = {name: part.item() for name, part in parts.items()} | {"right": right, "alone": right_first.item()}
     real = [b for b, e in enumerate(batch) if e.real]
-    pieces, whole = [batch[b] for b in real], [vectors[b] for b in real]
-    asked = [word_values(e, weights) for e in pieces]
+    pieces, full = [batch[b] for b in real], [vectors[b] for b in real]
+    values = [word_values(e, weights) for e in pieces]
     registers = model.config.registers
     if real and stage.universal:
-        query, key = model.layers[-1].self_attn.seen
+        query, key = recorded(model, -1)
         scores = [
             losses.universal_saliency(
                 query[b, :, registers - stage.universal : registers], key[b, :, : registers + len(e.kept)], len(e.kept)
@@ -83,12 +83,14 @@ def batch_loss(
             for b, e in zip(real, pieces, strict=True)
         ]
     elif real and stage.centrality:
-        values = [torch.tensor(list(a.values())) for a in asked]
-        known = [candidates.vectors[[candidates.number[w] for w in a]] for a in asked]
-        query, key = model.layers[rng.choice(FOCUS_LAYERS)].self_attn.seen
+        value_vectors = [torch.tensor(list(a.values())) for a in values]
+        word_vectors = [candidates.vectors[[candidates.number[w] for w in a]] for a in values]
+        query, key = recorded(model, rng.choice(FOCUS_LAYERS))
         visual = [slice(registers, registers + len(e.kept)) for e in pieces]
         graphs = [(query[b, :, v], key[b, :, v]) for b, v in zip(real, visual, strict=True)]
-        focus, scores = focus_loss(graphs, pieces, whole, known, values, rng.choice(FOCUS_STEPS), rows * columns)
+        focus, scores = focus_loss(
+            graphs, pieces, full, word_vectors, value_vectors, rng.choice(FOCUS_STEPS), rows * columns
+        )
         loss = loss + stage.centrality * sum(focus.values())
         report |= {name: part.item() for name, part in focus.items()}
     if real and stage.page_loss:
@@ -96,13 +98,13 @@ def batch_loss(
         # Blank patches are thinned out while training: keep the number of vectors, not the share.
         ratios = [min(1.0, ratio * rows * columns / len(e.kept)) for e in pieces]
         if stage.universal:  # AGC averages vectors, AnchorFold what they are projected from
-            pages = [losses.folded(*p, lambda v: v) for p in zip(whole, scores, ratios, strict=True)]
+            pages = [losses.folded(*p, lambda v: v) for p in zip(full, scores, ratios, strict=True)]
         else:
             states = [hidden[b, : len(e.kept)] for b, e in zip(real, pieces, strict=True)]
             pages = [losses.folded(*p, model.projection) for p in zip(states, scores, ratios, strict=True)]
-        page, kept = folding_losses(whole, pages, pieces, asked, candidates)
-        loss = loss + stage.page_loss * page + stage.retention * kept
-        report |= {"page": page.item(), "lost": kept.item()}
+        page, lost = folding_losses(full, pages, pieces, values, candidates)
+        loss = loss + stage.page_loss * page + stage.retention * lost
+        report |= {"page": page.item(), "lost": lost.item()}
     if not stage.frozen_stem:
         # The reader's first look is at full size.
         character, _, _ = name_loss(named[0].float(), torch.stack([e.characters for e in batch]))
@@ -126,22 +128,22 @@ def focus_loss(
     """
     sizes = [patches // times for times in (5, 10, 20)]
     scores, parts = [], []
-    for (query, key), e, page, known, value in zip(graphs, pieces, vectors, words, values, strict=True):
+    for (query, key), e, page, word_vectors, value in zip(graphs, pieces, vectors, words, values, strict=True):
         graph = losses.attention(query, key)  # among the patches alone, as the tap sees it
         score = layer_score(propagate(graph, steps))
         printed = e.pairs[:, 0].unique()
-        taken, added = losses.anchors_wanted(page[printed].detach(), known, value, patches // 5)
-        gathered = losses.centrality_loss(score, printed[taken], added)
-        chosen = losses.selection_loss(score, printed[taken], sizes)
-        repeats = REPEATS * losses.repeat_loss(graph, page.detach(), printed, taken, added)
+        anchors, added = losses.cover_words(page[printed].detach(), word_vectors, value, patches // 5)
+        gathered = losses.centrality_loss(score, printed[anchors], added)
+        chosen = losses.selection_loss(score, printed[anchors], sizes)
+        repeats = REPEATS * losses.repeat_loss(graph, page.detach(), printed, anchors, added)
         parts.append(torch.stack((gathered, chosen, repeats)))
         scores.append(score)
     return dict(zip(("gathered", "chosen", "repeats"), torch.stack(parts).mean(0), strict=True)), scores
 
 
-def share_of_rate(done: float) -> float:
+def share_of_rate(progress: float) -> float:
     """Up for a tenth of the run, then down a cosine to rest at its end: also if it is taken up with other steps."""
-    return max(done / 0.1, 0.04) if done < 0.1 else 0.5 + 0.5 * math.cos(math.pi * (done - 0.1) / 0.9)
+    return max(progress / 0.1, 0.04) if progress < 0.1 else 0.5 + 0.5 * math.cos(math.pi * (progress - 0.1) / 0.9)
 
 
 def train(

@@ -53,14 +53,16 @@ def ndcg(model: Nano, folder: Path, documents: Sequence[str] | None = None) -> d
     """NDCG@5 in percent of each way to speak; queries in other languages than the page are left out."""
     corpus = local_corpus(folder, documents)
     queries = [q for q in corpus.queries if q.kind != "crosslingual"]
-    ids = corpus.ids()
+    ids = corpus.names()
     pages = page_words(folder, ids)
-    mean = np.mean([sum(p.values()) for p in pages])
+    mean = float(np.mean([sum(p.values()) for p in pages]))
     lengths = [sum(p.values()) / mean for p in pages]
     encoded = model.encode_queries([q.text for q in queries])
-    asked, owner = torch.cat(encoded), torch.repeat_interleave(torch.tensor([len(q) for q in encoded]))
+    query_vectors, owner = torch.cat(encoded), torch.repeat_interleave(torch.tensor([len(q) for q in encoded]))
     matches = [
-        asked @ model.model.embed_words(*model.words.lookup(list(p))).float().T if p else torch.zeros(len(asked), 1)
+        query_vectors @ model.model.embed_words(*model.words.lookup(list(p))).float().T
+        if p
+        else torch.zeros(len(query_vectors), 1)
         for p in pages
     ]
     ways: dict[str, list[Tensor]] = {"all words alike": [torch.ones(m.shape[1]) for m in matches]}

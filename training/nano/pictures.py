@@ -49,12 +49,12 @@ def draw_curves(data: Path, names: list[str], path: Path) -> None:
     plt.close(figure)
 
 
-def colour_page(image: Image.Image, found: list[Read], rows: int, columns: int) -> Image.Image:
+def colour_page(image: Image.Image, reads: list[Read], rows: int, columns: int) -> Image.Image:
     """The page with its labelled patches tinted: blue for right, orange for wrong."""
     page = image.convert("RGB").resize((columns * 16, rows * 8))
     tint = Image.new("RGBA", page.size)
     draw = ImageDraw.Draw(tint)
-    for read in found:
+    for read in reads:
         y, x = divmod(read.patch, columns)
         draw.rectangle((x * 16, y * 8, x * 16 + 15, y * 8 + 7), fill=(*(RIGHT if read.right else WRONG), 110))
     return Image.alpha_composite(page.convert("RGBA"), tint).convert("RGB")

@@ -61,9 +61,9 @@ def main() -> None:
     for name in (QUERIES_FILE, EXCLUDED_FILE):
         if (arguments.corpus / name).exists():
             shutil.copy(arguments.corpus / name, arguments.to / name)
-    wanted = set(arguments.documents.split(",")) if arguments.documents else None
+    stems = set(arguments.documents.split(",")) if arguments.documents else None
     for path in sorted((arguments.corpus / PAGES_FOLDER).glob("*.pdf")):
-        if wanted is None or path.stem in wanted:
+        if stems is None or path.stem in stems:
             print(
                 f"{path.name}: {scan_document(path, arguments.to / PAGES_FOLDER / path.name, arguments.seed)} pages",
                 flush=True,

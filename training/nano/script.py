@@ -119,8 +119,8 @@ class TopicScript(Script):
         return {kind: self.rng.choice(QUESTIONS).format(text) for kind, text in ask.items()}
 
 
-def unseen_words(listing: Path, known: set[str]) -> tuple[list[str], list[str]]:
-    """Nouns and names of a system's word list (Debian: wamerican) that are not among the `known` words."""
+def unseen_words(listing: Path, vocabulary: set[str]) -> tuple[list[str], list[str]]:
+    """Nouns and names of a system's word list (Debian: wamerican) that are not in the `vocabulary`."""
     words = [w for w in listing.read_text("utf-8").split() if w.isascii() and w.isalpha() and 5 <= len(w) <= 11]
-    fresh = [w for w in words if w.lower() not in known and not w.endswith("s")]
+    fresh = [w for w in words if w.lower() not in vocabulary and not w.endswith("s")]
     return [w for w in fresh if w.islower()], [w for w in fresh if w.istitle()]

@@ -41,7 +41,7 @@ def readable_on(back: float, rng: random.Random, contrast: float = 95) -> Colour
 
 
 @dataclass(frozen=True)
-class Look:
+class Style:
     """How a sheet is set: two typefaces, a body size in pixels, its background's grey, its colours."""
 
     display: str

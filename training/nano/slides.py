@@ -11,23 +11,23 @@ import argparse
 import random
 
 from training.nano import measuring_set
-from training.nano.posters import BLOCKS, choose_look
+from training.nano.posters import BLOCKS, choose_style
 from training.nano.script import Script
-from training.nano.sheet import Look, Sheet, grey_of, readable_on, some_colour
+from training.nano.sheet import Sheet, Style, grey_of, readable_on, some_colour
 
 
 def slide(rng: random.Random, script: Script, fonts: tuple[str, ...], width: int, height: int, body: float) -> Sheet:
     """A slide of `width x height` pixels with body text of `body` pixels."""
-    look, back = choose_look(rng, fonts, body, dark=0.6)
+    style, back = choose_style(rng, fonts, body, dark=0.6)
     sheet = Sheet(width, height, back)
     if rng.random() < 0.25:
         low, high = ((0, 40), (50, 110)) if grey_of(back) < 128 else ((170, 210), (220, 255))
         sheet.paint((0, 0, width, height), rng, some_colour(rng, *low), some_colour(rng, *high))
-        look = Look(look.display, look.plain, body, look.back, readable_on(look.back, rng, 140), look.accents)
-    margin, ink = width * rng.uniform(0.04, 0.1), look.ink
+        style = Style(style.display, style.plain, body, style.back, readable_on(style.back, rng, 140), style.accents)
+    margin, ink = width * rng.uniform(0.04, 0.1), style.ink
     head = height * rng.uniform(0.14, 0.26)
     if rng.random() < 0.3:
-        colour = rng.choice(look.accents)
+        colour = rng.choice(style.accents)
         sheet.draw.rectangle((0, 0, width, head), fill=colour)
         ink = readable_on(grey_of(colour), rng)
     align = rng.choice(["left", "left", "centre"])
@@ -35,9 +35,9 @@ def slide(rng: random.Random, script: Script, fonts: tuple[str, ...], width: int
         sheet.write(
             (margin, 0.25 * height, width - margin, 0.75 * height),
             script.title(),
-            look.display,
+            style.display,
             height * rng.uniform(0.1, 0.18),
-            look.ink,
+            style.ink,
             align,
             True,
         )
@@ -45,7 +45,7 @@ def slide(rng: random.Random, script: Script, fonts: tuple[str, ...], width: int
     sheet.write(
         (margin, 0.1 * head, width - margin, 0.95 * head),
         script.title(),
-        look.display,
+        style.display,
         height * rng.uniform(0.07, 0.12),
         ink,
         align,
@@ -62,20 +62,20 @@ def slide(rng: random.Random, script: Script, fonts: tuple[str, ...], width: int
         x = margin + (1.4 * body if mark else 0)
         if mark == "dot":
             sheet.draw.ellipse(
-                (margin, y + 0.4 * body, margin + 0.5 * body, y + 0.9 * body), fill=rng.choice(look.accents)
+                (margin, y + 0.4 * body, margin + 0.5 * body, y + 0.9 * body), fill=rng.choice(style.accents)
             )
         text = script.heading() if rng.random() < 0.35 else script.sentence(rng.randint(2, 8))
-        y = sheet.write((x, y, middle, bottom), text, look.plain, body, look.ink) + rng.uniform(0.6, 1.2) * body
+        y = sheet.write((x, y, middle, bottom), text, style.plain, body, style.ink) + rng.uniform(0.6, 1.2) * body
     if split:
-        small = Look(look.display, look.plain, 0.75 * body, look.back, look.ink, look.accents)
+        small = Style(style.display, style.plain, 0.75 * body, style.back, style.ink, style.accents)
         rng.choice(BLOCKS[3:])(sheet, (middle + 0.6 * margin, top, width - margin, bottom), script, small, rng)
     if rng.random() < 0.5:
         sheet.write(
             (margin, 0.94 * height, width - margin, height),
             script.sentence(3),
-            look.plain,
+            style.plain,
             0.5 * body,
-            look.ink,
+            style.ink,
             rng.choice(["left", "right"]),
         )
     return sheet

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -42,10 +44,17 @@ STAGES = {
 }
 
 
-def record_attention(module, query, key, value, attention_mask=None, **kwargs):  # type: ignore[no-untyped-def]
+def record_attention(module, query, key, value, attention_mask=None, **kwargs):
     """Scaled-dot-product attention that leaves its queries and keys on the module."""
-    module.seen = (query, key)
+    module.recorded = (query, key)
     return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+
+
+def recorded(model: NanoModel, layer: int) -> tuple[Tensor, Tensor]:
+    """Queries and keys `(B, H, T, d)` of a layer in the last pass."""
+    attention: Any = model.layers[layer].self_attn
+    query, key = attention.recorded
+    return query, key
 
 
 AttentionInterface.register("nano_record", record_attention)

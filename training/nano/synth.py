@@ -109,8 +109,8 @@ def draw_block(
     """
     left, top, right, bottom = area
     size = font.size
-    ascent, descent = font.getmetrics()
-    ascent, descent = min(ascent, 1.1 * size), min(descent, 0.35 * size)
+    above, below = font.getmetrics()
+    ascent, descent = min(above, 1.1 * size), min(below, 0.35 * size)
     pitch = (ascent + descent) * rng.uniform(0.95, 1.5)
     space = font.getlength(" ") * rng.uniform(0.9, 1.6) or size * 0.3
     y = top + ascent

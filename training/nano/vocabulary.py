@@ -34,11 +34,11 @@ def count_pages(folder: Path) -> tuple[collections.Counter[str], collections.Cou
 def main() -> None:
     data = Path(sys.argv[1])
     pages, documents, total = count_pages(data / "pages" / "train")
-    kept = [(w, n) for w, n in pages.most_common() if documents[w] >= 3 and len(w) > 1 and not w.isdigit()]
+    frequent = [(w, n) for w, n in pages.most_common() if documents[w] >= 3 and len(w) > 1 and not w.isdigit()]
     with open(data / "vocabulary.tsv", "w") as out:
         out.write(f"\t{total}\n")
-        out.writelines(f"{w}\t{n}\n" for w, n in kept)
-    print(f"{total} pages, {len(kept)} words")
+        out.writelines(f"{w}\t{n}\n" for w, n in frequent)
+    print(f"{total} pages, {len(frequent)} words")
 
 
 def load_vocabulary(data: Path) -> tuple[list[str], list[int], int]:

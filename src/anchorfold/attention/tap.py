@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 
+from anchorfold.attention.listening_time import listening
 from anchorfold.attention.model_lock import model_lock, own_thread
 from anchorfold.attention.signals import LayerView, Signal
 from anchorfold.errors import BrokenModelError
@@ -182,6 +183,10 @@ class AttentionTap:
         signals = self.wanted[number]
         kinds = {type(s): [r for r in signals if type(r) is type(s)] for s in signals}
 
+        def timed(query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:
+            with listening(query.device):
+                observe(query, key, mask, kwargs)
+
         @torch.enable_grad() if self.gradients else torch.no_grad()  # type: ignore[untyped-decorator]
         def observe(query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:
             if self._visual is None:
@@ -205,7 +210,7 @@ class AttentionTap:
                 for kind, requests in kinds.items():
                     self.pages[b].update(kind.measure(requests, view))  # type: ignore[arg-type]
 
-        return observe
+        return timed
 
 
 def find_attention(model: nn.Module, run: Callable[[], object], tokens: int) -> list[nn.Module]:

@@ -98,7 +98,8 @@ def _read(folder: Path) -> dict[str, Tensor]:
 
     safe = folder / "adapter_model.safetensors"
     if safe.is_file():
-        return load_file(safe)
+        weights: dict[str, Tensor] = load_file(safe)
+        return weights
     pickled: dict[str, Tensor] = torch.load(folder / "adapter_model.bin", "cpu", weights_only=True)
     return pickled
 

@@ -94,12 +94,14 @@ class Retriever(ABC):
     @property
     def device(self) -> torch.device:
         """Where the model is."""
-        return next(self.model.parameters()).device
+        device: torch.device = next(self.model.parameters()).device
+        return device
 
     @property
     def dtype(self) -> torch.dtype:
         """The precision that the model computes in."""
-        return next(self.model.parameters()).dtype
+        dtype: torch.dtype = next(self.model.parameters()).dtype
+        return dtype
 
     @cached_property
     def dim(self) -> int:

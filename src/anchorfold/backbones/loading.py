@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -63,7 +63,7 @@ def load(
         encoder.load_options = {
             option: value for option in stored if (value := getattr(checkpoint, option)) != getattr(defaults, option)
         }
-    return encoder
+    return cast(Retriever, encoder)
 
 
 def _load(checkpoint: Checkpoint) -> PageEncoder:

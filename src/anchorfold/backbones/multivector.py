@@ -126,7 +126,8 @@ class MultiVectorRetriever(Retriever):
         scored = _scoring_mask(self.encoder, features, "document")
         token = _image_token(self.encoder)
         if token is not None and any(k.startswith("pixel_values") for k in features):
-            return (features["input_ids"] == token) & scored
+            images: Tensor = features["input_ids"] == token
+            return images & scored
         return scored
 
     @contextmanager
@@ -228,7 +229,8 @@ def attach(encoder: Any, compressor: Compressor) -> Any:
     def compressed(features: dict[str, Any], *args: Any, **options: Any) -> dict[str, Any]:
         with model_lock(encoder):
             if options.get("task") == "query" or not _is_document(retriever, features):
-                return forward(features, *args, **options)
+                outputs: dict[str, Any] = forward(features, *args, **options)
+                return outputs
             visual = retriever.visual_tokens(features)
             with (
                 AttentionTap(encoder, retriever.attention_layers, signals) as tap,
@@ -290,8 +292,10 @@ def _scoring_mask(encoder: Any, features: dict[str, Any], task: str) -> Tensor:
     """Which tokens the encoder would score: its own mask module's answer."""
     for module in encoder:
         if type(module).__name__ == "MultiVectorMask":
-            return module(dict(features), task=task)["attention_mask"].bool()
-    return features["attention_mask"].bool()
+            features = module(dict(features), task=task)
+            break
+    mask: Tensor = features["attention_mask"]
+    return mask.bool()
 
 
 def _language_layers(encoder: Any) -> list[nn.Module]:

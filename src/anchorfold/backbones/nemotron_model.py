@@ -84,7 +84,7 @@ class NemotronConfig(PretrainedConfig):
     @property
     def side_tokens(self) -> int:
         """Tokens along a tile's side."""
-        return self.force_image_size // self.vision_config.patch_size // self.shrink
+        return int(self.force_image_size // self.vision_config.patch_size // self.shrink)
 
 
 def _architecture(config: dict[str, Any]) -> dict[str, Any]:
@@ -152,7 +152,8 @@ class NemotronModel(PreTrainedModel):
         tiles, count, width = patches.shape
         k, side = self.config.shrink, round(count**0.5)
         grid = patches.view(tiles, side // k, k, side // k, k, width).transpose(2, 3)
-        return self.mlp1(grid.reshape(tiles, (side // k) ** 2, k * k * width))
+        tokens: Tensor = self.mlp1(grid.reshape(tiles, (side // k) ** 2, k * k * width))
+        return tokens
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, pixel_values: Tensor | None = None

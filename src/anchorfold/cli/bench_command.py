@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.cli.app import app, err, out
-from anchorfold.cli.options import Device, Methods, Model, TrustRemoteCode
+from anchorfold.cli.options import Bidirectional, Calibration, Device, Methods, Model, TrustRemoteCode
 from anchorfold.cli.printing import table
 
 bench = typer.Typer(help="Measure what compression costs.", no_args_is_help=True)
@@ -33,27 +32,33 @@ def efficiency_command(
     pages: Annotated[int, typer.Option(help="Pages of the fixed sample.", min=1)] = 200,
     warm_up: Annotated[int, typer.Option(help="Pages before the clock runs.", min=0)] = 30,
     passes: Annotated[int, typer.Option(help="Passes over the sample.", min=1)] = 3,
-    to: Annotated[Path | None, typer.Option("--to", help="Write the figures as JSON too.")] = None,
+    calibration: Calibration = None,
+    to: Annotated[Path, typer.Option("--to", help="Where figures go, a folder a model in it.")] = Path("results"),
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
+    bidirectional: Bidirectional = None,
 ) -> None:  # fmt: skip
-    """Appendix E as written: 30 warm-up pages, three passes over 200 pages, a process a method.
+    """Appendix E's protocol: 30 warm-up pages, three passes over 200 pages one at a time, a process a method.
+
+    Compression is what a method does after the projection, and what the attention tap does for it inside the layers.
 
     \b
     Examples
       anchorfold bench efficiency --model vidore/colpali-v1.3-hf
       anchorfold bench efficiency --corpus ./my-corpus
     """
-
     from anchorfold.demo.corpus import write_evaluation
-    from anchorfold.evaluation import paper
     from anchorfold.evaluation.benchmarks import find_corpora
     from anchorfold.evaluation.corpus import local_corpus
-    from anchorfold.evaluation.efficiency import run_apart
+    from anchorfold.evaluation.efficiency import EFFICIENCY_FILE, run_apart
     from anchorfold.evaluation.methods import choose_methods
+    from anchorfold.evaluation.run import slug
+    from anchorfold.evaluation.run_folder import write_json
+    from anchorfold.evaluation.validation import efficiency_table
 
-    options = {"device": device, "trust_remote_code": trust_remote_code}
-    found = []
+    options = {"device": device, "trust_remote_code": trust_remote_code, "bidirectional": bidirectional}
+    rows: list[dict[str, Any]] = []
+    header: dict[str, Any] = {}
     with err.status("preparing pages") as status, TemporaryDirectory() as folder:
         if corpus is None and model == DEFAULT_MODEL:
             corpus = str(write_evaluation(folder))
@@ -62,17 +67,17 @@ def efficiency_command(
             local_corpus(corpus)  # says what is wrong with it before a minute is spent
         for method in choose_methods(methods, [ratio]):
             status.update(f"timing {method.label}")
-            found.append(run_apart(model, corpus, method, (pages, warm_up, passes), options))
-    full = found[0].total
-    reported = {r["method"]: r["index_over_full"] for r in paper.table("efficiency")}
-    rows = [
-        (f.method, f"{f.compression:.2f} +- {f.compression_sd:.2f}", f"{f.total:.1f} +- {f.total_sd:.1f}",
-         f"{f.p95:.1f}", f"{f.total / full:.3f}", reported.get(f.method.split("@")[0], ""), f"{f.megabytes:.0f}")
-        for f in found
-    ]  # fmt: skip
-    heads = ("compression, ms", "total, ms", "P95, ms", "index / full", "paper, ColQwen2.5", "peak MB")
-    table([("method", "left"), *((h, "right") for h in heads)], rows, f"{model}, {pages} pages, {passes} passes")
-    if to is not None:
-        to.parent.mkdir(parents=True, exist_ok=True)
-        to.write_text(json.dumps([asdict(f) for f in found], indent=1))
-        out.print(f"wrote {to}", markup=False)
+            job = {
+                "model": model, "options": options, "corpus": corpus, "method": asdict(method),
+                "sizes": (pages, warm_up, passes), "calibration": calibration, "store": f"{folder}/calibrated.json",
+            }  # fmt: skip
+            latency, described = run_apart(job)
+            rows.append(asdict(latency))
+            calibrated_on = described.pop("calibrated_on") or header.get("calibrated_on", "")
+            header = {**described, "calibrated_on": calibrated_on}
+    result = {**header, "corpus": Path(corpus).name, "ratio": ratio, "passes": passes, "rows": rows}
+    shown = efficiency_table(result)
+    table([(h, "right" if i else "left") for i, h in enumerate(shown.heads)], shown.lines, shown.title)
+    path = to / f"{slug(Path(header['model']).name)}-{header['fingerprint'][:8]}" / EFFICIENCY_FILE
+    write_json(path, result)
+    out.print(f"wrote {path}", markup=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
@@ -16,11 +16,8 @@ from anchorfold.cli.printing import table
 from anchorfold.errors import AnchorFoldError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from anchorfold.evaluation.calibration import Calibration
-    from anchorfold.evaluation.pairs import Pair
-    from anchorfold.evaluation.suitability import Kept
+    from anchorfold.evaluation.suitability import Suitability
 
 
 @app.command("calibrate", rich_help_panel="Science")
@@ -32,7 +29,8 @@ def calibrate_command(
     compare: Annotated[bool, typer.Option("--compare", help="Run every training-free method on them.")] = False,
     ratios: Annotated[str, typer.Option(help="Ratios to compare at.")] = "0.2,0.1,0.05",
     to: Annotated[Path | None, typer.Option("--to", help="The settings file. Default: where `load` looks for it.")] = None,  # noqa: E501
-    figure: Annotated[Path | None, typer.Option(help="Draw the paper's two panels into this file.")] = None,
+    results: Annotated[Path | None, typer.Option(help="Store profiles and candidates there too, for `anchorfold report`.")] = None,  # noqa: E501
+    figure: Annotated[Path | None, typer.Option(help="Draw profiles and paired gaps into this file.")] = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
     bidirectional: Bidirectional = None,
@@ -50,37 +48,43 @@ def calibrate_command(
     """
     from anchorfold.attention.layer_settings import write_settings
     from anchorfold.backbones import load
-    from anchorfold.evaluation.calibration import calibrate
-    from anchorfold.evaluation.pairs import find_pairs
+    from anchorfold.evaluation.calibration import CALIBRATION_FILE, calibrate
+    from anchorfold.evaluation.pairs import Pair, find_pairs
+    from anchorfold.evaluation.run import model_folder
+    from anchorfold.evaluation.run_folder import write_json
 
     quiet_libraries()
     retriever = load(model, device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional)
+    retriever.warn_if_causal()
     target = to or retriever.calibration_file
     require_writable(target)
     with err.status("reading pairs") as status:
 
-        def counted_pairs() -> Iterator[Pair]:
+        def counted() -> Iterator[Pair]:
             for number, pair in enumerate(find_pairs(pairs, retriever.page_pixels, count, seed), 1):
                 status.update(f"pair {number} of at most {count}")
                 yield pair
 
-        calibration = calibrate(retriever, counted_pairs())
-        show(calibration)
-        # Learned tokens that the model appends to pages are part of it, and not found by calibrating.
-        settings = replace(calibration.settings, universal=retriever.settings.universal)
+        calibration = calibrate(retriever, counted())
+        show(calibration, retriever.family)
         if compare:
             from anchorfold.evaluation.suitability import compare_on_pairs
 
-            retriever.settings = settings
-            show_comparison(compare_on_pairs(retriever, counted_pairs(), numbers(ratios, float)))
+            retriever.settings = calibration.settings
+            show_comparison(compare_on_pairs(retriever, counted(), numbers(ratios, float)))
     verdict(calibration)
-    write_settings(target, settings)
+    write_settings(target, calibration.settings)
     found_by = f"load({model!r}, settings={str(to)!r}) reads it" if to else f"load({model!r}) finds it there"
     out.print(f"wrote {target}: {found_by}", markup=False)
+    if results is not None:
+        stored = model_folder(results, retriever) / CALIBRATION_FILE
+        header = {"model": retriever.name, "family": retriever.family, "pairs": pairs}
+        write_json(stored, {**header, **calibration.as_json()})
+        out.print(f"wrote {stored}", markup=False)
     if figure is not None:
         from anchorfold.evaluation.figures.calibration import draw_calibration
 
-        draw_calibration(calibration, figure, retriever.name)
+        draw_calibration({retriever.name: calibration}, figure)
         out.print(f"wrote {figure}", markup=False)
 
 
@@ -93,17 +97,12 @@ def require_writable(target: Path) -> None:
         )
 
 
-def show(calibration: Calibration) -> None:
-    """The joint candidates, one a depth."""
-    rows = []
-    for depth, values in calibration.values.items():
-        first, last = calibration.windows[depth]
-        mean = fmean(values)
-        error = (sum((v - mean) ** 2 for v in values) / max(len(values) - 1, 1) / len(values)) ** 0.5
-        chosen = "chosen" if depth == calibration.settings.steps else ""
-        rows.append((depth, f"{first}-{last}", f"{mean:.3f} +- {error:.3f}", chosen))
-    title = f"score kept at ratio 0.2, {len(calibration.random)} pairs"
-    table([("K", "right"), ("layers", "right"), ("kept, %", "right"), ("", "left")], rows, title)
+def show(calibration: Calibration, family: str) -> None:
+    """The joint candidates, one a depth, with the paper's figures for the same backbone."""
+    from anchorfold.evaluation.validation import calibration_table
+
+    shown = calibration_table(calibration, family)
+    table([(h, "right" if i else "left") for i, h in enumerate(shown.heads)], shown.lines, shown.title)
     first, last = calibration.settings.sap_window
     out.print(f"SAP's own rule chooses layers {first}-{last}.")
 
@@ -111,26 +110,27 @@ def show(calibration: Calibration) -> None:
 def verdict(calibration: Calibration) -> None:
     """Whether central tokens make better anchors than random ones here."""
     gain, error = calibration.advantage
-    kept = fmean(calibration.random)
+    chance = fmean(calibration.random)
     if calibration.suits:
         out.print(
-            f"AnchorFold suits this backbone: {gain:+.2f} +- {error:.2f} points over random anchors ({kept:.2f} %)."
+            f"AnchorFold suits this backbone: {gain:+.2f} +- {error:.2f} points over random anchors ({chance:.2f} %)."
         )
     else:
         out.print(
             f"AnchorFold does not suit this backbone: {gain:+.2f} +- {error:.2f} points against random anchors "
-            f"({kept:.2f} %). Its attention gathers where the content is not: choose another method (--compare)."
+            f"({chance:.2f} %). Its attention gathers where the content is not: choose another method (--compare)."
         )
 
 
-def show_comparison(retentions: list[Kept]) -> None:
+def show_comparison(compared: list[Suitability]) -> None:
     """Methods by what they keep, at each ratio."""
-    for ratio in dict.fromkeys(k.ratio for k in retentions):
-        methods = sorted((k for k in retentions if k.ratio == ratio), key=lambda k: -k.retention)
-        rows = [(k.method, f"{k.retention:.2f}", "" if k.method == "anchorfold" else f"{k.lead:+.2f} ({k.low:+.2f} to {k.high:+.2f})") for k in methods]  # fmt: skip  # noqa: E501
-        table(
-            [("method", "left"), ("score kept, %", "right"), ("AnchorFold's lead, 95 %", "right")],
-            rows,
-            f"ratio {ratio:g}",
-        )
-        out.print(f"{methods[0].method} keeps the most score at ratio {ratio:g}.\n")
+    for ratio in dict.fromkeys(s.ratio for s in compared):
+        ranked = sorted((s for s in compared if s.ratio == ratio), key=lambda s: -s.retention)
+        rows = [
+            (s.method, f"{s.retention:.2f}",
+             "" if s.method == "anchorfold" else f"{s.lead:+.2f} ({s.low:+.2f} to {s.high:+.2f})")
+            for s in ranked
+        ]  # fmt: skip
+        columns = [("method", "left"), ("score kept, %", "right"), ("AnchorFold's lead, 95 %", "right")]
+        table(columns, rows, f"ratio {ratio:g}")
+        out.print(f"{ranked[0].method} keeps the most score at ratio {ratio:g}.\n")

@@ -113,7 +113,7 @@ def tell_size(index: Index, folder_of_index: Path) -> None:
     """How much smaller, and what to try next."""
     info = index.info()
     out.print(
-        f"{info.full_vectors:,} vectors became {info.vectors:,}: {size(info.full_vector_bytes)} became "
-        f"{size(info.bytes - info.thumbnail_bytes)} on disk without pictures, {info.times_smaller:.1f} times smaller."
+        f"{info.full_vectors:,} vectors became {info.vectors:,}: {size(info.full_vector_bytes)} of vectors became "
+        f"{size(info.vector_bytes)}, {info.vectors_times_smaller:.1f} times smaller than the full index."
     )
     out.print(f'Next: anchorfold search {folder_of_index} "your question"', markup=False)

@@ -20,6 +20,7 @@ def explain_command(
     page: Annotated[str, typer.Option("--page", help="document:page, as report.pdf:12. Default: the best page.")] = "",
     to: Annotated[Path, typer.Option("--to", help="The picture: a PNG or JPEG file.")] = Path("why.png"),
     compare: Annotated[str, typer.Option(help="The case study: methods with commas between, at three ratios.")] = "",
+    box: Annotated[list[str] | None, typer.Option(help="--compare: frame where the answer is; left,top,right,bottom as fractions of the page.")] = None,  # noqa: E501
     model: ModelPlace = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
@@ -40,7 +41,7 @@ def explain_command(
     document, number = split_page(page) if page else best_page(opened, query)
     if compare:
         from anchorfold.backbones.encoder import require_comparable
-        from anchorfold.evaluation.figures.case_study import draw_case_study
+        from anchorfold.evaluation.figures.case_study import draw_case_study, parse_box
         from anchorfold.explain.originals import find_image
 
         image, original = find_image(opened.page(document, number)[1], opened.model.page_pixels)
@@ -48,7 +49,9 @@ def explain_command(
             raise AnchorFoldError(
                 "methods can only be compared on the original document, which is gone or has changed."
             )
-        draw_case_study(require_comparable(opened.model), image, query, [m.strip() for m in compare.split(",")], to)
+        methods = [m.strip() for m in compare.split(",")]
+        boxes = [parse_box(text) for text in box or ()]
+        draw_case_study(require_comparable(opened.model), image, query, methods, to, boxes=boxes)
         out.print(f"wrote {to}", markup=False)
         return
     explanation = explain(opened, query, document, number)

@@ -25,6 +25,18 @@ Methods = Annotated[
     typer.Option(help="Names with commas between, or all; NAME@0.1 or NAME@cap128 for a budget of its own."),
 ]
 
+Calibration = Annotated[
+    str | None,
+    typer.Option(
+        help="Held-out pages for methods that want some: a corpus folder, a benchmark or a dataset with images. "
+        "Default: the ColPali training set where a hub can be reached, else the evaluated pages."
+    ),
+]
+Batch = Annotated[int | None, typer.Option(help="Pages a forward pass.", min=1)]
+Loaders = Annotated[
+    int | None, typer.Option(help="Processes that render and decode pages ahead. Default: 2, none on a CPU.", min=0)
+]
+
 Documents = Annotated[list[str] | None, typer.Option("--document", help="Only these files of a folder.")]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import torch
@@ -50,6 +50,8 @@ class Compressor(ABC):
     marker: ClassVar[str] = "."  # matplotlib's, for figures in grey
     trained: ClassVar[bool] = False  # needs a model that was trained for it
     calibration_pages: ClassVar[int] = 0  # held-out pages that `calibrate` wants before the first page
+    # Options under names of their own, for evaluations; a subclass does not inherit them.
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     @classmethod
     def with_budget(cls, ratio: float | None = None, cap: int | None = None) -> Self:

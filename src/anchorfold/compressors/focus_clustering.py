@@ -9,7 +9,8 @@ from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.attention.signals import Propagated
 from anchorfold.compressors.anchor_fold import AnchorFold
 from anchorfold.compressors.grouping import merge_groups
-from anchorfold.compressors.semantic_clustering import SemanticClustering, cluster
+from anchorfold.compressors.kmeans import kmeans
+from anchorfold.compressors.semantic_clustering import SemanticClustering
 from anchorfold.fold import Folded
 from anchorfold.page import PageState
 
@@ -53,5 +54,5 @@ class FocusClustering(SemanticClustering):
     def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Cluster by centrality, then fold each cluster."""
         weights = page.mean_signal(self.signals(settings)).to(page.embeddings).sqrt()
-        groups = cluster(page.embeddings, m, self.seed, weights)
+        groups = kmeans(page.embeddings, m, self.seed, weights)
         return merge_groups(widen(page.hidden), page.embeddings, groups, m, weights, page.project)

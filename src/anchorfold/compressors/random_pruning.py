@@ -10,7 +10,7 @@ from anchorfold.page import PageState
 
 
 class RandomPruning(BudgetCompressor):
-    """Keep m tokens drawn without replacement.
+    """Keep m tokens drawn without replacement, anew for each page.
 
     Args:
         ratio, cap: the budget, exactly one of them.
@@ -29,4 +29,4 @@ class RandomPruning(BudgetCompressor):
 
     def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
         """Prune."""
-        return keep(page, random_tokens(len(page), m, self.seed).to(page.hidden.device))
+        return keep(page, random_tokens(page, m, self.seed))

@@ -127,7 +127,8 @@ def send(descriptor: int, header: dict[str, Any], *parts: bytes, seconds: float 
 def receive_request(descriptor: int) -> dict[str, Any]:
     """Read one message of the parent, who is believed; EOFError if it is gone."""
     length, _ = LENGTHS.unpack(_exactly(descriptor, LENGTHS.size, None))
-    return json.loads(_exactly(descriptor, length, None))
+    request: dict[str, Any] = json.loads(_exactly(descriptor, length, None))
+    return request
 
 
 def receive_answer(descriptor: int, pixels: int, seconds: float) -> Answer:

@@ -70,7 +70,7 @@ class PdfPages(Pages):
             if not (0 < width < math.inf and 0 < height < math.inf):
                 raise UnreadableDocumentError("a page without a size")
             scale = min(MAX_SCALE, (self.pixels / (width * height)) ** 0.5, MAX_SIDE / max(width, height))
-            image = page.render(scale=scale, may_draw_forms=True).to_pil().convert("RGB")
+            image: Image.Image = page.render(scale=scale, may_draw_forms=True).to_pil().convert("RGB")
             page.close()
         return image
 

@@ -1,15 +1,14 @@
 """Appendix E's latency protocol: what a method adds to indexing a page.
 
-Thirty pages warm up, then three passes over a fixed sample of 200 pages (seed 42), each method in a process of its own.
-Inputs are prepared and on the device before the clock runs. Compression is timed apart from the whole, from the moment
-that the backbone's outputs are there; what the attention tap does inside the layers is part of the whole. CUDA is
-synchronised around both.
+Thirty pages warm up, then three passes over a fixed sample of 200 pages (as many of each data set, seed 42), one page
+at a time, each method in a process of its own. Inputs are prepared and on the device before the clock runs, and what
+is made stays there. Encoding ends with the retrieval projection. Compression is what the method does after that, and
+what the attention tap does for it inside the layers. CUDA is synchronised around both.
 """
 
 from __future__ import annotations
 
 import json
-import random
 import resource
 import statistics
 import subprocess
@@ -18,24 +17,32 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image
 
 from anchorfold.attention.layer_settings import UncalibratedWarning
+from anchorfold.attention.listening_time import measured_listening
 from anchorfold.backbones.base import CausalBackboneWarning, Retriever
+from anchorfold.compressors import Compressor
 from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation.benchmarks import find_corpora
-from anchorfold.evaluation.corpus import Corpus, local_corpus
+from anchorfold.evaluation.corpus import local_corpus
+from anchorfold.evaluation.held_out import find_held_out, ready_compressors, sample_pages
 from anchorfold.evaluation.methods import Method
 
-WARM_UP, SAMPLE, PASSES, SEED = 30, 200, 3, 42
+WARM_UP, SAMPLE, PASSES = 30, 200, 3
+EFFICIENCY_FILE = "efficiency.json"
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds a page: mean over all, SD of the passes' means, 95th percentile; peak memory in megabytes."""
+    """Milliseconds a page: mean over all, SD of the passes' means, 95th percentile of the total.
+
+    `realised` is the share of vectors that was kept on the sample, in percent; `megabytes` peak memory.
+    """
 
     method: str
     compression: float
@@ -43,22 +50,8 @@ class Latency:
     total: float
     total_sd: float
     p95: float
+    realised: float
     megabytes: float
-
-
-def sample_pages(corpora: Sequence[Corpus], pixels: int, count: int = SAMPLE) -> list[Image.Image]:
-    """The manifest: a fixed choice of as many pages from each data set, in its own order."""
-    found = []
-    for corpus, share in zip(corpora, even_shares(count, len(corpora)), strict=True):
-        ids = corpus.ids()
-        chosen = set(random.Random(SEED).sample(ids, min(share, len(ids))))
-        found += [image for _, image in corpus.pages(pixels, only=chosen)]
-    return found
-
-
-def even_shares(count: int, parts: int) -> list[int]:
-    """`count` as `parts` numbers that differ by at most one."""
-    return [count // parts + (i < count % parts) for i in range(parts)]
 
 
 def synchronise(device: torch.device) -> None:
@@ -67,75 +60,97 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def time_method(model: Retriever, method: Method, images: Sequence[Image.Image], warm_up: int, passes: int) -> Latency:
+@torch.no_grad()
+def time_method(
+    model: Retriever, label: str, compressor: Compressor, images: Sequence[Image.Image], warm_up: int, passes: int
+) -> Latency:
     """Run the protocol for one method in this process."""
-    each = method.make()
-    if not each.ready:
-        each.calibrate_on(model, images[: each.calibration_pages])
-    signals = list(each.signals(model.settings))
+    signals = list(compressor.signals(model.settings))
     if signals:
         model.warn_if_causal()  # before the clock runs
     batches = [model.prepare_pages([image]) for image in images]
     totals: list[list[float]] = []
-    folds: list[list[float]] = []
+    compressions: list[list[float]] = []
+    vectors = kept = 0
     for number in range(passes + 1):
-        total, fold = [], []
+        total, compression = [], []
         for batch in batches[:warm_up] if number == 0 else batches:
-            synchronise(model.device)
-            began = time.perf_counter()
-            (state,) = model.prepared_states(batch, signals)
-            synchronise(model.device)
-            encoded = time.perf_counter()
-            model.compress(state, each)
-            synchronise(model.device)
-            ended = time.perf_counter()
+            with measured_listening() as listened:
+                synchronise(model.device)
+                began = time.perf_counter()
+                (state,) = model.prepared_states(batch, signals)
+                full = state.embeddings  # the projection belongs to encoding, whichever method asks for it first
+                synchronise(model.device)
+                encoded = time.perf_counter()
+                small = compressor.compress(state, model.settings).vectors
+                synchronise(model.device)
+                ended = time.perf_counter()
             total.append(1000 * (ended - began))
-            fold.append(1000 * (ended - encoded))
+            compression.append(1000 * (ended - encoded + listened.seconds))
+            vectors, kept = vectors + len(full), kept + len(small)
         if number:
             totals.append(total)
-            folds.append(fold)
+            compressions.append(compression)
+        else:
+            vectors = kept = 0
     if model.device.type == "cuda":
         memory = torch.cuda.max_memory_allocated(model.device) / 1e6
     else:
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1_000_000 if sys.platform == "darwin" else 1000)
-    means, fold_means = [statistics.fmean(t) for t in totals], [statistics.fmean(f) for f in folds]
     spread = statistics.stdev if passes > 1 else (lambda _: 0.0)
-    every = sorted(t for each_pass in totals for t in each_pass)
+    means, compression_means = ([statistics.fmean(p) for p in times] for times in (totals, compressions))
+    ordered = sorted(t for times in totals for t in times)
     return Latency(
-        method.label, statistics.fmean(fold_means), spread(fold_means), statistics.fmean(means), spread(means),
-        every[min(len(every) - 1, int(0.95 * len(every)))], memory,
+        label, statistics.fmean(compression_means), spread(compression_means), statistics.fmean(means), spread(means),
+        ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))], 100 * kept / max(vectors, 1), memory,
     )  # fmt: skip
 
 
-def run_apart(model: str, corpus: str, method: Method, sizes: tuple[int, int, int], options: dict[str, Any]) -> Latency:
-    """The same in a process of its own."""
-    job = json.dumps({"model": model, "corpus": corpus, "method": asdict(method), "sizes": sizes, "options": options})
+def run_apart(job: dict[str, Any]) -> tuple[Latency, dict[str, Any]]:
+    """The protocol for one method in a process of its own, and what the model says of itself.
+
+    Args:
+        job: `model` with `options` to load it, `corpus`, `method`, `sizes` (pages, warm-up, passes), `calibration`, and
+            `store`, a file for what calibration finds.
+    """
     done = subprocess.run(
-        [sys.executable, "-m", "anchorfold.evaluation.efficiency", job], capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-m", "anchorfold.evaluation.efficiency", json.dumps(job)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     if done.returncode:
-        raise AnchorFoldError(
-            f"timing {method.label} failed: {(done.stderr.strip().splitlines() or ['no reason'])[-1]}"
-        )
-    result = json.loads(done.stdout.splitlines()[-1])
-    for text in result["warnings"]:
+        reason = (done.stderr.strip().splitlines() or ["no reason"])[-1]
+        raise AnchorFoldError(f"timing {Method(**job['method']).label} failed: {reason}")
+    answer = json.loads(done.stdout.splitlines()[-1])
+    for text in answer["warnings"]:
         warnings.warn(text, stacklevel=2)
-    return Latency(**result["latency"])
+    return Latency(**answer["latency"]), answer["header"]
+
+
+def run_job(job: dict[str, Any]) -> tuple[Latency, dict[str, Any]]:
+    """As `run_apart`, in this process."""
+    from anchorfold.backbones import load
+
+    model = load(job["model"], **job["options"])
+    sample, warm_up, passes = job["sizes"]
+    corpora = find_corpora(job["corpus"]) or [local_corpus(job["corpus"])]
+    method = Method(**job["method"])
+    held_out = find_held_out(job["calibration"], corpora, model.page_pixels) if not method.make().ready else None
+    compressors, calibrated_on = ready_compressors([method], model, held_out, Path(job["store"]))
+    images = [image.convert("RGB") for image in sample_pages(corpora, model.page_pixels, sample)]
+    latency = time_method(model, method.label, compressors[method.label], images, warm_up, passes)
+    header = {
+        "model": model.name, "family": model.family, "fingerprint": model.fingerprint, "device": str(model.device),
+        "dtype": str(model.dtype), "pages": len(images), "calibrated_on": calibrated_on,
+    }  # fmt: skip
+    return latency, header
 
 
 def main() -> None:
     """Time one method, given as JSON; prints its latency, and what the model warns of, as JSON."""
-    from anchorfold.backbones import load
-
-    job = json.loads(sys.argv[1])
     with warnings.catch_warnings(record=True) as caught:
-        model = load(job["model"], **job["options"])
-        sample, warm_up, passes = job["sizes"]
-        corpora = find_corpora(job["corpus"]) or [local_corpus(job["corpus"])]
-        images = [image.convert("RGB") for image in sample_pages(corpora, model.page_pixels, sample)]
-        latency = time_method(model, Method(**job["method"]), images, warm_up, passes)
+        latency, header = run_job(json.loads(sys.argv[1]))
     ours = [str(w.message) for w in caught if issubclass(w.category, (CausalBackboneWarning, UncalibratedWarning))]
-    print(json.dumps({"latency": asdict(latency), "warnings": ours}))
+    print(json.dumps({"latency": asdict(latency), "header": header, "warnings": ours}))
 
 
 if __name__ == "__main__":

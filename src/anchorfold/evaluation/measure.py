@@ -1,53 +1,39 @@
-"""From collected vectors to NDCG@5 and score retention, per query, with intervals."""
+"""From scores to NDCG@5 and score retention, per query, with intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from anchorfold.errors import AnchorFoldError
-from anchorfold.evaluation.collect import Collected
 from anchorfold.evaluation.corpus import Query
 from anchorfold.evaluation.methods import FULL
-from anchorfold.scoring import chunks, maxsim
+from anchorfold.evaluation.score_pages import PageScores
+from anchorfold.scoring import retention
 
 CUT = 5
-QUERIES, VECTORS = 2048, 2048  # queries, and distinct vectors of theirs, at a time
+RANKED = 10  # pages of a ranking; NDCG@5 looks at five
+QUERIES = 2048  # at a time
 RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One method: `ndcg` and `retention` by query id (both in percent), and bytes of its vectors as float16."""
+    """One method: `ndcg` and `retention` by query id (both in percent), and bytes of its vectors as float16.
+
+    The retention of a query is the mean over its relevant pages of `anchorfold.scoring.retention`; queries whose
+    relevant pages all score nothing in the full index have none.
+    """
 
     label: str
     ndcg: dict[str, float]
     retention: dict[str, float]
     vectors: int
     bytes: int
-
-
-def page_scores(queries: Sequence[Tensor], vectors: np.ndarray, lengths: np.ndarray) -> Tensor:
-    """`(queries, pages)` MaxSim, reading the vectors chunk by chunk, each once.
-
-    Queries of one data set share words, and some models give a word one vector: each distinct one is scored once.
-    """
-    starts = np.concatenate(([0], lengths.cumsum()))
-    owner = torch.repeat_interleave(torch.tensor([len(q) for q in queries]))
-    distinct, place = torch.cat(list(queries)).unique(dim=0, return_inverse=True)
-    best = torch.zeros(len(distinct), len(lengths))
-    for first, last in chunks(lengths.tolist()):
-        block = torch.from_numpy(np.array(vectors[starts[first] : starts[last]], np.float32))
-        pages = block.split(lengths[first:last].tolist())
-        for start in range(0, len(distinct), VECTORS):
-            part = distinct[start : start + VECTORS]
-            best[start : start + VECTORS, first:last] = maxsim(part.split(1), pages)
-    return torch.zeros(len(queries), len(lengths)).index_add_(0, owner, best[place])
 
 
 def ndcg_by_query(rankings: dict[str, dict[str, float]], queries: Sequence[Query]) -> dict[str, float]:
@@ -61,41 +47,28 @@ def ndcg_by_query(rankings: dict[str, dict[str, float]], queries: Sequence[Query
     return {m.query_id: 100 * m.value for m in ir_measures.iter_calc([measure], truth, rankings)}
 
 
-def measure(
-    collected: Collected,
-    queries: Sequence[Query],
-    encoded: Sequence[Tensor],
-    labels: Sequence[str],
-    progress: Callable[[str], None] | None = None,
-) -> dict[str, Measured]:
+def measure(scored: PageScores, queries: Sequence[Query], labels: Sequence[str]) -> dict[str, Measured]:
     """NDCG@5 and score retention of every method; the full index is the reference."""
-    place = {page: i for i, page in enumerate(collected.pages)}
-    answers = [[place[p] for p in q.relevant if p in place] for q in queries]
-    found: dict[str, Measured] = {}
-    reference: dict[str, float] = {}
-    for label in [FULL, *(name for name in labels if name != FULL)]:
-        vectors, lengths = collected.vectors(label)
+    row = {page: i for i, page in enumerate(scored.pages)}
+    relevant = [[row[p] for p in q.relevant if p in row] for q in queries]
+    full = scored.scores(FULL)
+    measured: dict[str, Measured] = {}
+    for label in labels:
+        scores = scored.scores(label)
         rankings: dict[str, dict[str, float]] = {}
-        retention: dict[str, float] = {}
+        kept: dict[str, float] = {}
         for start in range(0, len(queries), QUERIES):
-            scores = page_scores(encoded[start : start + QUERIES], vectors, lengths)
-            for row, query, pages in zip(scores, queries[start:], answers[start:], strict=False):
-                top = row.topk(min(10, len(row)))
-                rankings[query.id] = {
-                    collected.pages[i]: s for i, s in zip(top.indices.tolist(), top.values.tolist(), strict=True)
-                }
-                if not pages:
-                    continue
-                value = float(row[pages].max())
-                if label == FULL:
-                    reference[query.id] = value
-                if reference.get(query.id):
-                    retention[query.id] = 100 * value / reference[query.id]
-        size = int(lengths.sum())
-        found[label] = Measured(label, ndcg_by_query(rankings, queries), retention, size, size * collected.dim * 2)
-        if progress is not None:
-            progress(label)
-    return found
+            block = torch.from_numpy(np.array(scores[:, start : start + QUERIES].T))
+            top = block.topk(min(RANKED, len(scored.pages)))
+            for number, (best, values) in enumerate(zip(top.indices.tolist(), top.values.tolist(), strict=True), start):
+                query, pages = queries[number], relevant[number]
+                rankings[query.id] = {scored.pages[i]: score for i, score in zip(best, values, strict=True)}
+                pairs = retention(torch.from_numpy(full[pages, number]), torch.from_numpy(scores[pages, number]))
+                if not bool(pairs.isnan().all()):
+                    kept[query.id] = float(pairs.nanmean())
+        size = int(scored.lengths(label).sum())
+        measured[label] = Measured(label, ndcg_by_query(rankings, queries), kept, size, size * scored.dim * 2)
+    return measured
 
 
 def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:

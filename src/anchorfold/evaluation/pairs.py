@@ -3,56 +3,67 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from PIL import Image
 
 from anchorfold.errors import AnchorFoldError
-from anchorfold.evaluation.corpus import Corpus, local_corpus
+from anchorfold.evaluation.corpus import QUERIES_FILE, Corpus, local_corpus
+from anchorfold.evaluation.training_set import SEED, TRAINING_SET, decode, draw_rows
 
-SEED, COUNT = 42, 500
-HUB_SET = "vidore/colpali_train_set"
-BUFFER = 2000  # examples that a stream is shuffled in
+COUNT = 500  # in the paper
 
 Pair = tuple[str, Image.Image]
 
 
-def corpus_pairs(corpus: Corpus, pixels: int, count: int = COUNT, seed: int = SEED) -> Iterator[Pair]:
-    """A random query of a random answered page each; pages come in the corpus's order, each rendered once."""
-    candidates = [(page, query.text) for query in corpus.queries for page in sorted(query.relevant)]
+def corpus_pairs(corpora: Sequence[Corpus], pixels: int, count: int = COUNT, seed: int = SEED) -> Iterator[Pair]:
+    """Queries with a page that answers them, drawn uniformly; pages come in their order, each rendered once."""
+    candidates = [
+        (number, page, query.text)
+        for number, corpus in enumerate(corpora)
+        for query in corpus.queries
+        for page in sorted(query.relevant)
+    ]
     random.Random(seed).shuffle(candidates)
-    wanted: dict[str, list[str]] = {}
-    for page, text in candidates[:count]:
-        wanted.setdefault(page, []).append(text)
-    for page, image in corpus.pages(pixels, only=wanted):
-        for text in wanted[page]:
-            yield text, image
+    texts: dict[tuple[int, str], list[str]] = {}
+    for number, page, text in candidates[:count]:
+        texts.setdefault((number, page), []).append(text)
+    for number, corpus in enumerate(corpora):
+        wanted = {page for owner, page in texts if owner == number}
+        for page, image in corpus.pages(pixels, only=wanted) if wanted else ():
+            for text in texts[number, page]:
+                yield text, image
 
 
-def hub_pairs(name: str, count: int = COUNT, seed: int = SEED, split: str = "train") -> Iterator[Pair]:
-    """Pairs of a dataset with the columns `query` and `image`, such as the ColPali training set; streamed."""
-    try:
-        from datasets import load_dataset
-    except ImportError as error:
-        raise AnchorFoldError("pairs from the hub need its library: pip install 'anchorfold[eval]'.") from error
-    try:
-        stream = load_dataset(name, split=split, streaming=True).shuffle(seed=seed, buffer_size=BUFFER)
-        found = 0
-        for row in stream:
-            if row.get("query") and row.get("image") is not None:
-                yield row["query"], row["image"].convert("RGB")
-                found += 1
-                if found == count:
-                    return
-    except (ConnectionError, FileNotFoundError, OSError, ValueError) as error:
-        raise AnchorFoldError(f"{name} cannot be read as a dataset: {str(error).splitlines()[0]}.") from error
-    if not found:
-        raise AnchorFoldError(f"{name} holds no pairs: it needs the columns query and image.")
+def training_pairs(name: str, count: int = COUNT, seed: int = SEED) -> Iterator[Pair]:
+    """Pairs of a data set with the columns `query` and `image`, drawn uniformly."""
+    for row in draw_rows(name, count, ("query", "image"), seed):
+        yield row["query"], decode(row["image"])
 
 
 def find_pairs(source: str, pixels: int, count: int = COUNT, seed: int = SEED) -> Iterator[Pair]:
-    """Pairs of a local corpus if `source` is one, else of a dataset."""
-    if (Path(source) / "queries.jsonl").is_file():
-        return corpus_pairs(local_corpus(source), pixels, count, seed)
-    return hub_pairs(source, count, seed)
+    """Pairs of a local corpus if `source` is one, else of a data set."""
+    if (Path(source) / QUERIES_FILE).is_file():
+        return corpus_pairs([local_corpus(source)], pixels, count, seed)
+    return training_pairs(source, count, seed)
+
+
+def held_out_pairs(
+    source: str | None, corpora: Sequence[Corpus], pixels: int, count: int
+) -> tuple[Iterator[Pair], str, bool]:
+    """Pairs to choose layers with, where they are from, and whether they are the evaluated ones.
+
+    Args:
+        source: a folder or data set; None for the ColPali training set or, where no hub can be reached, `corpora`.
+        corpora: what is evaluated.
+        pixels: of a page, about.
+        count: pairs.
+    """
+    if source is not None:
+        return find_pairs(source, pixels, count), source, False
+    try:
+        next(training_pairs(TRAINING_SET, 1))
+    except AnchorFoldError:
+        return corpus_pairs(corpora, pixels, count), "the evaluated pages", True
+    return training_pairs(TRAINING_SET, count), TRAINING_SET, False

@@ -1,9 +1,7 @@
-"""What an evaluation found, as a file that reports are made from."""
+"""What an evaluation measured, as a file that reports are made from."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,13 +13,18 @@ from anchorfold.evaluation import paper
 from anchorfold.evaluation.corpus import Corpus
 from anchorfold.evaluation.measure import Measured, compare, interval
 from anchorfold.evaluation.methods import FULL, Method
+from anchorfold.evaluation.run_folder import write_json
 
 RESULTS_FILE = "results.json"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One method under one budget. NDCG@5, its share of the full index's, and score retention are in percent."""
+    """One method under one budget.
+
+    NDCG@5, the share of the full index's that is retained, score retention and the share of vectors that is realised
+    are in percent. `paper` is the NDCG@5 that the paper reports for the same cell, if it has it.
+    """
 
     label: str
     method: str
@@ -30,9 +33,9 @@ class Row:
     ndcg: float
     ndcg_low: float
     ndcg_high: float
-    kept: float
-    score_kept: float
-    times_smaller: float
+    ndcg_retention: float
+    score_retention: float
+    realised: float
     bytes: int
     by_kind: dict[str, float]
     against_full: dict[str, Any]
@@ -41,25 +44,24 @@ class Row:
 
 def summarise(measured: dict[str, Measured], methods: Sequence[Method], corpus: Corpus, backbone: str) -> list[Row]:
     """Rows in the order of the methods."""
-    queries = corpus.queries
     full = measured[FULL]
     reference = fmean(full.ndcg.values())
     kinds: dict[str, list[str]] = {}
-    for query in queries:
+    for query in corpus.queries:
         kinds.setdefault(query.kind, []).append(query.id)
     rows = []
     for method in methods:
-        found = measured[method.label]
-        low, high = interval(list(found.ndcg.values()))
-        mean = fmean(found.ndcg.values())
+        values = measured[method.label]
+        low, high = interval(list(values.ndcg.values()))
+        mean = fmean(values.ndcg.values())
         rows.append(
             Row(
                 label=method.label, method=method.name, ratio=method.ratio, cap=method.cap,
-                ndcg=mean, ndcg_low=low, ndcg_high=high, kept=100 * mean / reference if reference else 100.0,
-                score_kept=fmean(found.retention.values()) if found.retention else 100.0,
-                times_smaller=full.vectors / max(found.vectors, 1), bytes=found.bytes,
-                by_kind={k: fmean(found.ndcg[i] for i in ids) for k, ids in kinds.items()},
-                against_full=compare(found.ndcg, full.ndcg),
+                ndcg=mean, ndcg_low=low, ndcg_high=high, ndcg_retention=100 * mean / reference if reference else 100.0,
+                score_retention=fmean(values.retention.values()) if values.retention else 100.0,
+                realised=100 * values.vectors / max(full.vectors, 1), bytes=values.bytes,
+                by_kind={k: fmean(values.ndcg[i] for i in ids) for k, ids in kinds.items()},
+                against_full=compare(values.ndcg, full.ndcg),
                 paper=in_paper(corpus, backbone, method),
             )
         )  # fmt: skip
@@ -68,47 +70,72 @@ def summarise(measured: dict[str, Measured], methods: Sequence[Method], corpus: 
 
 def in_paper(corpus: Corpus, backbone: str, method: Method) -> float | None:
     """The paper's NDCG@5 of the same cell."""
-    if corpus.benchmark is None or method.ratio is None:
+    if corpus.benchmark is None:
         return None
-    return paper.reported(corpus.benchmark, backbone, method.name, method.ratio, corpus.name)
+    if method.cap is not None:
+        return paper.reported_cap(corpus.benchmark, backbone, method.name, method.cap, corpus.name)
+    return paper.reported(corpus.benchmark, backbone, method.name, method.ratio or 1.0, corpus.name)
 
 
 def macro_average(sets: Sequence[Sequence[Row]], benchmark: str, backbone: str) -> list[Row]:
-    """A benchmark's rows: means over its data sets; retention is the ratio of the means, as in the paper."""
+    """A benchmark's rows: means over its data sets; retention is the ratio of the means, as in the paper.
+
+    The paper's figures stand beside them only if all of the benchmark's data sets are there (`paper.suite_size`).
+    """
     full = fmean(rows[0].ndcg for rows in sets)
-    found = []
+    complete = len(sets) == paper.suite_size(benchmark)
+    averaged = []
     for rows in zip(*sets, strict=True):
         first = rows[0]
-        means = {k: fmean(getattr(r, k) for r in rows) for k in ("ndcg", "ndcg_low", "ndcg_high", "score_kept", "times_smaller")}  # fmt: skip  # noqa: E501
-        beside = None if first.ratio is None else paper.reported(benchmark, backbone, first.method, first.ratio)
-        kept = 100 * means["ndcg"] / full if full else 100.0
-        size = sum(r.bytes for r in rows)
-        found.append(replace(first, **means, kept=kept, bytes=size, by_kind={}, against_full={}, paper=beside))
-    return found
+        means = {k: fmean(getattr(r, k) for r in rows) for k in ("ndcg", "score_retention", "realised")}
+        beside = None
+        if complete and first.cap is not None:
+            beside = paper.reported_cap(benchmark, backbone, first.method, first.cap)
+        elif complete and first.ratio is not None:
+            beside = paper.reported(benchmark, backbone, first.method, first.ratio)
+        retained = 100 * means["ndcg"] / full if full else 100.0
+        averaged.append(
+            replace(
+                first, **means, ndcg_low=means["ndcg"], ndcg_high=means["ndcg"], ndcg_retention=retained,
+                bytes=sum(r.bytes for r in rows), by_kind={}, against_full={}, paper=beside,
+            )
+        )  # fmt: skip
+    return averaged
 
 
-HEADS = ("method", "ratio", "NDCG@5", "95 % interval", "kept", "score kept", "times smaller", "vectors", "paper")
+HEADS = ("method", "ratio", "NDCG@5", "95 % interval", "retained", "score retained", "vectors kept", "size", "paper")
+
+
+def budget_of(row: Mapping[str, Any]) -> str:
+    """`0.2`, or `cap 128`."""
+    return f"cap {row['cap']}" if row["cap"] is not None else f"{row['ratio']:g}"
 
 
 def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     """A row as text below `HEADS`, with the paper's figure and our difference to it where the paper has the cell."""
-    budget = f"cap {row['cap']}" if row["cap"] is not None else f"{row['ratio']:g}"
-    beside = "" if row["paper"] is None else f"{row['paper']:.1f} ({row['ndcg'] - row['paper']:+.1f})"
+    low, high = row["ndcg_low"], row["ndcg_high"]
     return (
-        row["method"], budget, f"{row['ndcg']:.1f}", f"{row['ndcg_low']:.1f} - {row['ndcg_high']:.1f}",
-        f"{row['kept']:.1f} %", f"{row['score_kept']:.1f} %", f"{row['times_smaller']:.1f}",
-        f"{row['bytes'] / 1e6:.1f} MB", beside,
+        row["method"], budget_of(row), f"{row['ndcg']:.1f}", "" if low == high else f"{low:.1f} - {high:.1f}",
+        f"{row['ndcg_retention']:.1f} %", f"{row['score_retention']:.1f} %", f"{row['realised']:.2f} %",
+        f"{row['bytes'] / 1e6:.1f} MB", beside(row["ndcg"], row["paper"]),
     )  # fmt: skip
 
 
-def save(path: Path, about: dict[str, Any], rows: Sequence[Row], measured: dict[str, Measured]) -> None:
+def beside(ours: float, theirs: float | None, digits: int = 1) -> str:
+    """The paper's figure and our difference to it; nothing if it has none.
+
+    >>> beside(61.0, 60.3)
+    '60.3 (+0.7)'
+    """
+    return "" if theirs is None else f"{theirs:.{digits}f} ({ours - theirs:+.{digits}f})"
+
+
+def save(path: Path, header: dict[str, Any], rows: Sequence[Row], measured: dict[str, Measured]) -> None:
     """Write everything that a report or another comparison may want, in one step."""
     data = {
         "anchorfold": __version__,
-        **about,
+        **header,
         "rows": [vars(r) for r in rows],
         "queries": {k: {"ndcg": m.ndcg, "retention": m.retention} for k, m in measured.items()},
     }
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(data))
-    os.replace(part, path)
+    write_json(path, data)

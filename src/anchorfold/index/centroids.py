@@ -5,6 +5,8 @@ Nothing is learnt but where vectors lie: spherical k-means over a sample of what
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from anchorfold.index.coding import Coding
@@ -17,7 +19,7 @@ BLOCK = 1 << 24  # products that are held at a time
 
 def centroid_count(vectors: int) -> int:
     """How many centroids so many vectors are worth: a power of two near four times their square root."""
-    return min(MOST, max(FEWEST, 1 << round(np.log2(4 * max(vectors, 1) ** 0.5))))
+    return min(MOST, max(FEWEST, 1 << round(math.log2(4 * max(vectors, 1) ** 0.5))))
 
 
 def find_centroids(sample: np.ndarray, count: int) -> np.ndarray:
@@ -36,7 +38,9 @@ def find_centroids(sample: np.ndarray, count: int) -> np.ndarray:
 
 def unit(vectors: np.ndarray) -> np.ndarray:
     """Rows of length 1; a zero row stays zero."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    lengths: np.ndarray = np.linalg.norm(vectors, axis=1, keepdims=True)
+    units: np.ndarray = vectors / np.maximum(lengths, 1e-12)
+    return units
 
 
 def assign(vectors: np.ndarray, centroids: np.ndarray) -> np.ndarray:

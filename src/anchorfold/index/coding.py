@@ -124,8 +124,8 @@ class Coding:
 
     def products(self, queries: np.ndarray, codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
         """`(n, t)` inner products of packed rows with turned queries, in float32."""
-        products = self.widen(codes).astype(np.float32) @ queries.T
-        return products if self.is_float else products * scales[:, None].astype(np.float32)
+        products: np.ndarray = self.widen(codes).astype(np.float32) @ queries.T
+        return products if self.is_float else np.multiply(products, scales[:, None].astype(np.float32))
 
     def _blocks(self, rows: int) -> Iterator[slice]:
         step = max(1, BLOCK // self.dim)
@@ -135,7 +135,8 @@ class Coding:
 def _rounded(vectors: np.ndarray) -> np.ndarray:
     """`(n, d)` int8 levels -127 to 127."""
     largest = np.maximum(np.abs(vectors).max(1, initial=0.0, keepdims=True), 1e-30)
-    return np.rint(vectors * (127 / largest)).astype(np.int8)
+    levels: np.ndarray = np.rint(vectors * (127 / largest))
+    return levels.astype(np.int8)
 
 
 def _quantised(vectors: np.ndarray, bits: int) -> np.ndarray:

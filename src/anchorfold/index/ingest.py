@@ -171,7 +171,7 @@ class Ingest:
             self._flush()
             if not reading.complete:
                 return
-            self.table.promote(document.source, identity.digest)
+            self.table.promote(document.source, identity.digest, identity.size, identity.modified)
             self._outcomes[document.source] = "changed"
             return
         if state.staged:

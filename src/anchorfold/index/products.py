@@ -25,7 +25,8 @@ def numpy_maxima(coding: Coding, tokens: np.ndarray) -> Maxima:
 
     def maxima(codes: np.ndarray, scales: np.ndarray, length: int) -> np.ndarray:
         products = coding.products(tokens, codes, scales)
-        return products.reshape(-1, length, len(tokens)).max(1).T
+        best: np.ndarray = products.reshape(-1, length, len(tokens)).max(1)
+        return best.T
 
     return maxima
 

@@ -59,7 +59,7 @@ def hadamard(vectors: np.ndarray) -> np.ndarray:
     across = 1 << ((width.bit_length() - 1) // 2)
     down = width // across
     rows = np.ascontiguousarray(vectors).reshape(n * across, down) @ _matrix(down)
-    columns = rows.reshape(n, across, down).transpose(0, 2, 1).reshape(n * down, across) @ _matrix(across)
+    columns: np.ndarray = rows.reshape(n, across, down).transpose(0, 2, 1).reshape(n * down, across) @ _matrix(across)
     return columns.reshape(n, down, across).transpose(0, 2, 1).reshape(n, width)
 
 

@@ -163,7 +163,7 @@ class Library:
     def compare(self, page: PageReference, query: str, compressors: Sequence[Compressor]) -> list[dict[str, Any]]:
         """The same page and query under several compressors; needs the original document.
 
-        `retention` is the share of the full index's score in percent, None if that is 0.
+        `retention` is the share of the full index's score in percent, None if that is not above 0.
         """
         row = self.index.details_at(page.source, page.number)
         image, original = find_image(row, self.index.model.page_pixels)
@@ -173,7 +173,7 @@ class Library:
         (state,) = model.page_states([image], wanted_signals(compressors, model.settings))
         full = model.compress(state, FullIndex())
         explained = model.explain_query(query)
-        scored = len(explained.vectors) and float(maxsim([explained.vectors], [full]))
+        scored = len(explained.vectors) > 0 and float(maxsim([explained.vectors], [full])) > 0
         answers = []
         for compressor in compressors:
             encoded_page = model.compress(state, compressor)

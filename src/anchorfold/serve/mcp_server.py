@@ -26,6 +26,7 @@ INSTRUCTIONS = (
     "found with page_image, which shows tables, charts and scans as they are, or read page_text where there is a text "
     "layer. Name documents and pages as search does, and cite them in answers."
 )
+Register = Callable[[Callable[..., Any]], Callable[..., Any]]  # what a server makes of a function
 READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 QueryText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY, description="A question, or words to look for.")]
 DocumentName = Annotated[str, Field(max_length=MAX_QUERY, description="As search and list_documents name it.")]
@@ -81,8 +82,9 @@ def create_server(library: Library) -> MCPServer[Any]:
             raise AnchorFoldError(f"{page.document} is gone or has changed since it was indexed: no text is at hand.")
         return text
 
-    def tool(title: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        return server.tool(title=title, annotations=READ_ONLY)
+    def tool(title: str) -> Register:
+        register: Register = server.tool(title=title, annotations=READ_ONLY)
+        return register
 
     @tool("Search pages")
     def search(
@@ -147,8 +149,9 @@ def create_server(library: Library) -> MCPServer[Any]:
         except KeyError:
             raise ResourceNotFoundError(f"the index has no page {identity}.") from None
 
-    def resource(uri: str, title: str, mime_type: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        return server.resource(uri, title=title, mime_type=mime_type)
+    def resource(uri: str, title: str, mime_type: str) -> Register:
+        register: Register = server.resource(uri, title=title, mime_type=mime_type)
+        return register
 
     @resource("anchorfold://documents", "Documents", "application/json")
     def documents() -> str:

@@ -44,7 +44,8 @@ class NpzSource(VectorSource):
     @cached_property
     def _archive(self) -> np.lib.npyio.NpzFile:
         try:
-            return np.load(self.address, allow_pickle=False)
+            archive: np.lib.npyio.NpzFile = np.load(self.address, allow_pickle=False)
+            return archive
         except (OSError, ValueError, zipfile.BadZipFile) as error:
             raise AnchorFoldError(f"{self.address} cannot be read as a NumPy archive ({error}).") from error
 

@@ -141,6 +141,7 @@ def choose_field(given: str | None, likely: Iterable[str], present: Iterable[str
 def page_number(value: object, where: str) -> int:
     """A page's number from whatever a field holds."""
     try:
-        return int(value)  # type: ignore[call-overload]
+        number: int = int(value)  # type: ignore[call-overload]
+        return number
     except (TypeError, ValueError):
         raise AnchorFoldError(f"{where}: {value!r} is not a page's number; name another field with --page.") from None

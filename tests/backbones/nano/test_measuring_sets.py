@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 import anchorfold
+from anchorfold.backbones.nano.retriever import Nano
 from anchorfold.evaluation.corpus import local_corpus
 from tests.backbones.nano.test_training import TEXT, write_pdf
 from training.nano import (
@@ -92,7 +93,7 @@ def test_a_scanned_twin_has_pictures_and_the_same_queries(tmp_path, monkeypatch)
     monkeypatch.setattr("sys.argv", ["scanned", str(source), str(tmp_path / "twin"), "--documents", "report"])
     scanned.main()
     twin = local_corpus(tmp_path / "twin")
-    assert twin.ids() == ["report.pdf#0"]
+    assert twin.names() == ["report.pdf#0"]
     ((_, image),) = twin.pages(200_000)
     ((_, clean),) = local_corpus(source, ["report"]).pages(200_000)
     assert abs(image.width / image.height - clean.width / clean.height) < 0.02
@@ -108,7 +109,7 @@ def test_questions_ask_for_what_is_printed(kind, word_list, tmp_path, monkeypatc
     monkeypatch.setattr("sys.argv", [kind, "fonts", str(target), "--pages", "3", "--words", str(word_list)])
     {"poster": posters, "slide": slides}[kind].main()
     written = local_corpus(target)
-    assert len(written.ids()) == 3
+    assert len(written.names()) == 3
     drawn = list(measuring_set.sheets(DRAWERS[kind], tmp_path, word_list, 3, 20))
     texts = [q.text for q in written.queries]
     assert texts == [question for *_, questions in drawn for question in questions.values()]
@@ -159,6 +160,7 @@ def test_letters_can_be_told_from_their_background():
 def test_false_matches_count_wins_of_absent_words(tmp_path, word_list):
     """A sheet that prints its words large is matched by them, and paper matches absent words less than text does."""
     model = anchorfold.load("nano")
+    assert isinstance(model, Nano)
     sheet = Sheet(640, 320, (255, 255, 255))
     sheet.write((20, 20, 620, 300), "the quarterly report shows revenue growth of northern regions", "", 24, (0, 0, 0))
     known = false_matches.vectors_of(model, model.words.words)
@@ -178,7 +180,9 @@ def test_a_perfect_reader_prefers_the_page_that_repeats_a_word(tmp_path):
     write_pdf(tmp_path / "pdfs" / "b.pdf", ["revenue", "revenue and more revenue"])
     query = {"id": "1", "text": "revenue", "relevant": [["b.pdf", 0]]}
     (tmp_path / "queries.jsonl").write_text(json.dumps(query) + "\n")
-    results = perfect_reader.ndcg(anchorfold.load("nano"), tmp_path)
+    model = anchorfold.load("nano")
+    assert isinstance(model, Nano)
+    results = perfect_reader.ndcg(model, tmp_path)
     assert results["by count, floor 0.8"] == pytest.approx(100)
     counts = perfect_reader.page_words(tmp_path, ["b.pdf#0", "a.pdf#0"])
     assert counts[0]["revenue"] == 3

@@ -1,5 +1,7 @@
 """The architecture, with random weights: padding, taps, save and load."""
 
+from typing import Any
+
 import pytest
 import torch
 from PIL import Image
@@ -13,7 +15,13 @@ from anchorfold.backbones.nano.query import VOCABULARY_FILE, rarity
 from anchorfold.backbones.nano.retriever import Nano
 
 WORDS = ["the", "revenue", "employees", "staff", "region"]
-SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48, "stem_channels": 16, "run_channels": 8}
+SMALL: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "stem_channels": 16,
+    "run_channels": 8,
+}
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +73,12 @@ def test_every_compressor_runs(model, images):
         compressor = anchorfold.compressor(name, **({} if name == "none" else {"ratio": 0.3}))
         if name == "docpruner":
             compressor.calibrate_on(model, images)
-        assert all(len(p) for p in model.encode_pages(images, compressor))
+        for page in model.encode_pages(images, compressor):
+            if name == "docpruner":  # as many as lie above its threshold
+                assert 1 <= len(page) <= page.full
+            else:
+                ratio = 1 if name == "none" else 0.3
+                assert len(page) == anchorfold.budget.vector_budget(page.full, ratio=ratio)
 
 
 def test_queries_weigh_words_by_rarity(model):

@@ -11,6 +11,7 @@ import torch
 import anchorfold
 from anchorfold.attention.layer_settings import CALIBRATION_FILE, guess, write_settings
 from anchorfold.backbones.nano.config import NanoConfig
+from anchorfold.backbones.nano.retriever import Nano
 from training.nano import (
     candidates,
     checkpoint,
@@ -63,8 +64,9 @@ def data(tmp_path_factory):
         write_pdf(pdf, TEXT)
         assert corpus.render_document((pdf, pages)) == 1
         assert corpus.render_document((pdf, pages)) == 0  # done already
-    vocabulary.sys.argv = ["vocabulary", str(folder)]
-    vocabulary.main()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["vocabulary", str(folder)])
+        vocabulary.main()
     return folder
 
 
@@ -86,13 +88,15 @@ def test_pages_carry_their_words(data):
 def test_pieces_of_a_page_keep_their_labels(data):
     """Wherever the window falls, on the page or beyond it, letters lie on ink."""
     page = next((data / "pages" / "train").glob("*.npz"))
+    complete: list[np.ndarray] = []
     for seed, size in enumerate([(128, 256), (1400, 1100), (64, 1400)]):
         piece = crops.real_piece(page, random.Random(seed), *size)
         assert piece.pixels.shape == size
         words = labels.group_words(piece.symbols, piece.boxes)
-        for left, top, right, bottom in words.boxes.round().astype(int).clip(0):
-            part = piece.pixels[top:bottom, left:right]
-            assert not part.size or min(part.shape) < 6 or np.ptp(part) > 60
+        parts = [piece.pixels[t:b, x:r] for x, t, r, b in words.boxes.round().astype(int).clip(0)]
+        complete += [part for part in parts if min(part.shape) >= 6]  # what the window cuts off may show no ink
+    assert len(complete) > 20
+    assert min(np.ptp(part) for part in complete) > 60
 
 
 def test_ligatures_are_split():
@@ -114,11 +118,11 @@ def test_patches_name_the_word_that_covers_them():
 
 def test_character_maps():
     boxes = np.array([[0, 0, 8, 16], [8, 0, 16, 16], [16, 0, 200, 300]], np.float32)
-    found = labels.character_map("ab?", boxes, 32, 32)
-    assert (found[0, :2] == labels.INDEX["a"]).all()
-    assert (found[1, 2:4] == labels.INDEX["b"]).all()
-    assert (found[3, 4:] == labels.IGNORE).all()  # too tall to be read at this scale
-    assert (found[2:, :4] == labels.BLANK).all()
+    symbols = labels.character_map("ab?", boxes, 32, 32)
+    assert (symbols[0, :2] == labels.INDEX["a"]).all()
+    assert (symbols[1, 2:4] == labels.INDEX["b"]).all()
+    assert (symbols[3, 4:] == labels.IGNORE).all()  # too tall to be read at this scale
+    assert (symbols[2:, :4] == labels.BLANK).all()
 
 
 def test_invented_pages_are_reproducible_and_skew_follows():
@@ -128,7 +132,7 @@ def test_invented_pages_are_reproducible_and_skew_follows():
     assert len(symbols) == len(boxes) > 0
     turned, moved = scanning.turn(image, boxes, 1.5, 255)
     assert turned.size == image.size
-    assert np.abs(moved - boxes).max() < 16
+    assert 1 < np.abs(moved - boxes).max() < 16
 
 
 def test_text_is_set_in_its_order():
@@ -177,37 +181,37 @@ def test_ornament_is_paper_on_invented_pages_only(data):
                 assert len(shows) + len(example.paper) == len(example.kept)
 
 
-def test_anchors_are_wanted_for_what_they_add():
+def test_anchors_are_chosen_for_what_they_add():
     vectors = torch.eye(4)[[0, 0, 1, 2, 3]]  # two patches print the first word; the last one prints none
     values = torch.tensor([0.9, 0.4, 0.1])
-    taken, added = losses.anchors_wanted(vectors, torch.eye(4)[:3], values, 5)
-    assert taken.tolist() == [0, 2, 3]
+    anchors, added = losses.cover_words(vectors, torch.eye(4)[:3], values, 5)
+    assert anchors.tolist() == [0, 2, 3]
     assert added.tolist() == pytest.approx([0.9, 0.4, 0.1])
-    assert losses.anchors_wanted(vectors, torch.eye(4)[:3], values, 1)[0].tolist() == [0]
-    # The second mention shows the word better by a hair: the first is still taken.
+    assert losses.cover_words(vectors, torch.eye(4)[:3], values, 1)[0].tolist() == [0]
+    # The second mention shows the word better by a hair: the first is still chosen.
     hair = torch.nn.functional.normalize(vectors + torch.tensor([[0, 0, 0, 0.1]] + [[0.0] * 4] * 4), dim=1)
-    assert losses.anchors_wanted(hair, torch.eye(4)[:3], values, 5)[0].tolist()[0] == 0
+    assert losses.cover_words(hair, torch.eye(4)[:3], values, 5)[0].tolist()[0] == 0
 
 
-def test_attention_is_asked_for_the_patches_that_were_taken():
-    taken, added = torch.tensor([4, 1]), torch.tensor([0.9, 0.4])
+def test_attention_gathers_at_the_anchors():
+    anchors, added = torch.tensor([4, 1]), torch.tensor([0.9, 0.4])
     gathered, spread = torch.tensor([0.1, 1.5, 0.1, 0.1, 3.2]), torch.ones(5)
-    assert losses.centrality_loss(gathered, taken, added) < losses.centrality_loss(spread, taken, added)
-    assert losses.selection_loss(gathered, taken, [1, 2]) < losses.selection_loss(spread, taken, [1, 2])
+    assert losses.centrality_loss(gathered, anchors, added) < losses.centrality_loss(spread, anchors, added)
+    assert losses.selection_loss(gathered, anchors, [1, 2]) < losses.selection_loss(spread, anchors, [1, 2])
     wrong = gathered.flip(0)
-    assert losses.selection_loss(wrong, taken, [1, 2]) > losses.selection_loss(spread, taken, [1, 2])
-    assert losses.selection_loss(spread, taken[:0], [2]) == 0
+    assert losses.selection_loss(wrong, anchors, [1, 2]) > losses.selection_loss(spread, anchors, [1, 2])
+    assert losses.selection_loss(spread, anchors[:0], [2]) == 0
 
 
 def test_repeats_are_asked_to_look_at_their_anchor():
     vectors = torch.eye(3)[[0, 0, 1, 0, 2]]  # patches 1 and 3 repeat patch 0; the last one is blank
-    printed, taken, added = torch.arange(4), torch.tensor([0, 2]), torch.tensor([0.9, 0.4])
+    printed, anchors, added = torch.arange(4), torch.tensor([0, 2]), torch.tensor([0.9, 0.4])
     even, pointing = torch.full((2, 5, 5), 0.2), torch.full((2, 5, 5), 0.2)
     pointing[0, 1], pointing[0, 3] = torch.eye(5)[0], torch.eye(5)[0]  # one head of the two
-    assert losses.repeat_loss(even, vectors, printed, taken, added).item() == pytest.approx(-math.log(0.2))
-    assert losses.repeat_loss(pointing, vectors, printed, taken, added).item() == pytest.approx(-math.log(0.6))
-    assert losses.repeat_loss(even, torch.eye(5), printed, taken, added) == 0  # nothing repeats
-    assert losses.repeat_loss(even, vectors, printed, taken[:0], added[:0]) == 0  # a page of single letters
+    assert losses.repeat_loss(even, vectors, printed, anchors, added).item() == pytest.approx(-math.log(0.2))
+    assert losses.repeat_loss(pointing, vectors, printed, anchors, added).item() == pytest.approx(-math.log(0.6))
+    assert losses.repeat_loss(even, torch.eye(5), printed, anchors, added) == 0  # nothing repeats
+    assert losses.repeat_loss(even, vectors, printed, anchors[:0], added[:0]) == 0  # a page of single letters
 
 
 def test_rare_large_and_repeated_words_are_asked_for():
@@ -252,6 +256,7 @@ def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
 
     export.export(data, "words", tmp_path / "nano")
     model = anchorfold.load(tmp_path / "nano")
+    assert isinstance(model, Nano)
     page, *_ = (data / "pages" / "train").glob("*.npz")
     (encoded,) = model.encode_pages([corpus.load_page(page)[0]], anchorfold.AnchorFold(ratio=0.1))
     assert torch.isfinite(anchorfold.maxsim(model.encode_queries(["net revenue"]), [encoded])).all()
@@ -275,10 +280,10 @@ def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
     (guided,) = trained.encode_pages([corpus.load_page(page)[0]], anchorfold.AGC(cap=9))
     assert len(guided) == 9
 
-    found = evaluate.read_page(model, *corpus.load_page(page), random.Random(1))
-    assert found
-    assert all(0 < r.share <= 1 and r.height > 0 for r in found)
+    reads = evaluate.read_page(model, *corpus.load_page(page), random.Random(1))
+    assert reads
+    assert all(0 < r.share <= 1 and r.height > 0 for r in reads)
     pictures.draw_curves(data, ["reading", "words"], tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 5_000
-    tinted = np.asarray(pictures.colour_page(corpus.load_page(page)[0], found, 48, 24)).astype(int)
+    tinted = np.asarray(pictures.colour_page(corpus.load_page(page)[0], reads, 48, 24)).astype(int)
     assert (abs(tinted[..., 0] - tinted[..., 2]) > 20).any()  # grey paper, coloured patches

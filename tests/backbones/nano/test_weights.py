@@ -1,6 +1,5 @@
 """The shipped weights: they load by name, are small, read a page and find it."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -54,13 +53,6 @@ def test_finds_the_right_page_from_pixels(nano, ratio):
     pages = nano.encode_pages(PAGES, anchorfold.AnchorFold(ratio=ratio))
     queries = nano.encode_queries(["installation of the printer", "financial report", "matrix multiplication"])
     assert anchorfold.maxsim(queries, pages).argmax(1).tolist() == [0, 1, 2]
-
-
-def test_queries_take_milliseconds(nano):
-    nano.encode_queries(["warm up"])
-    began = time.perf_counter()
-    nano.encode_queries(["net revenue by region"] * 20)
-    assert time.perf_counter() - began < 1.0
 
 
 def test_full_page_has_about_1600_patches(nano):

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from anchorfold.errors import AnchorFoldError, MismatchError
-from anchorfold.index.store import old_format
 from anchorfold.index.store.checking import check
 from anchorfold.index.store.old_format import convert_index
 from anchorfold.index.store.table import PageTable
@@ -29,9 +28,9 @@ def test_everything_comes_along_and_nothing_is_encoded(tmp_path, dtype):
     write_old_index(folder, ROWS, settings, dtype)
     with pytest.raises(MismatchError, match=r"version 0\.1: `anchorfold convert"):
         PageTable.open(folder)
-    seen = []
-    assert convert_index(folder, progress=seen.append) == len(ROWS)
-    assert seen[-1] == len(ROWS)
+    counts: list[int] = []
+    assert convert_index(folder, progress=counts.append) == len(ROWS)
+    assert counts[-1] == len(ROWS)
     table = PageTable.open(folder)
     assert table.settings == replace(settings, bits=BITS[dtype])
     stored = {(p.source, p.page, p.version.digest): p for p in table.pages(live=False)}
@@ -72,7 +71,7 @@ def test_a_conversion_that_is_cut_short_is_begun_again(tmp_path, monkeypatch, st
             raise KeyboardInterrupt
         real(*arguments)
 
-    monkeypatch.setattr(old_format.os, "rename", rename)
+    monkeypatch.setattr(os, "rename", rename)
     with pytest.raises(KeyboardInterrupt):
         convert_index(folder)
     monkeypatch.undo()

@@ -5,6 +5,7 @@ import pytest
 
 from anchorfold.errors import DamagedError, DiskFullError, MismatchError, NotAnIndexError
 from anchorfold.index.store import catalogue, merging
+from anchorfold.index.store.durable import replace_synced
 from anchorfold.index.store.settings import FORMAT
 from anchorfold.index.store.table import PageTable
 from tests.index.store.test_pages import row
@@ -38,7 +39,7 @@ def test_a_reader_sees_old_or_new_pages_never_both_or_neither(table):
     for step in (
         lambda: table.append([row(1, digest="new", live=False)]),
         lambda: table.append([row(2, digest="new", live=False)]),
-        lambda: table.promote("/a/b.pdf", "new"),
+        lambda: table.promote("/a/b.pdf", "new", 7, 8),
         table.tidy,
     ):
         step()
@@ -53,7 +54,7 @@ def test_a_reader_sees_old_or_new_pages_never_both_or_neither(table):
 def test_every_verb_is_one_commit(table):
     table.append([row(1, digest="old"), row(1, digest="new", live=False), row(1, source="/c.pdf")])
     for step in (
-        lambda: table.promote("/a/b.pdf", "new"),
+        lambda: table.promote("/a/b.pdf", "new", 7, 8),
         lambda: table.touch("/a/b.pdf", 7, 8),
         lambda: table.move({"/a/b.pdf": "/x/b.pdf", "/c.pdf": "/x/c.pdf"}),
         lambda: table.remove(["/x/b.pdf", "/x/c.pdf"]),
@@ -66,7 +67,7 @@ def test_every_verb_is_one_commit(table):
 
 def test_promotion_drops_every_other_version(table):
     table.append([row(1, digest="old"), row(1, digest="older", live=False), row(1, digest="new", live=False)])
-    table.promote("/a/b.pdf", "new")
+    table.promote("/a/b.pdf", "new", 7, 8)
     assert pages(table, live=False) == [("/a/b.pdf", 1, "new")]
 
 
@@ -115,6 +116,19 @@ def test_merged_pages_lie_sorted_by_length(table):
     for segment in table.segments().values():
         assert segment.kept.tolist() == sorted(segment.kept.tolist())
     assert {page.problem for page in table.pages() if page.page > 100} == {"damaged"}
+
+
+def test_tidying_twice_changes_nothing_more(table, monkeypatch):
+    monkeypatch.setattr(merging, "SMALLEST", 9_000)  # seven small ones, and a larger one that shrinks to their size
+    for number in range(7):
+        table.append([row(1, source=f"/{number}.pdf", thumbnail=b"x" * 1000)])
+    table.append([row(p, thumbnail=b"x" * 1000) for p in range(1, 12)] + [row(1, source="/8.pdf")])
+    table.remove(["/a/b.pdf"])
+    table.tidy()
+    assert len(segment_files(table)) == 1
+    version = table.version
+    table.tidy()
+    assert table.version == version
 
 
 def test_what_was_removed_leaves_the_disk(table):
@@ -215,7 +229,7 @@ def test_a_full_disk_changes_nothing(table, monkeypatch, failing):
 
 
 def test_a_commit_that_is_cut_short_after_it_stands_is_known_to_the_writer(table, monkeypatch):
-    real = catalogue.replace_synced
+    real = replace_synced
 
     def interrupted(*arguments):
         real(*arguments)

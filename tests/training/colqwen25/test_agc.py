@@ -3,6 +3,7 @@
 import torch
 
 import anchorfold
+from anchorfold.backbones.colqwen import ColQwen
 from anchorfold.testing import tiny
 from training.colqwen25.collator import PairCollator
 from training.colqwen25.model import build, clustered_pages, saliency_of_pages
@@ -40,6 +41,7 @@ def test_trained_pages_are_indexed_pages_and_teach_the_tokens(tmp_path, images):
 
 def test_a_whole_checkpoint_carries_its_tokens(tmp_path, images):
     model = anchorfold.load(tiny.make("colqwen2.5", tmp_path / "base"), device="cpu")
+    assert isinstance(model, ColQwen)
     model.add_universal_tokens(6)
     for part in (model.model, model.tokenizer, model.image_processor):
         part.save_pretrained(tmp_path / "whole")
@@ -53,6 +55,7 @@ def test_a_whole_checkpoint_carries_its_tokens(tmp_path, images):
 def test_new_tokens_are_small_and_differ(tmp_path):
     tiny.make("colqwen2.5", tmp_path)
     model = anchorfold.load(tmp_path, device="cpu")
+    assert isinstance(model, ColQwen)
     ids = model.add_universal_tokens(6)
     rows = model.model.get_input_embeddings().weight[ids].detach()
     assert 0.01 < rows.std() < 0.03

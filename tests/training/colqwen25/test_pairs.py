@@ -73,8 +73,8 @@ def test_another_folder_validates(shapes, tmp_path):
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_the_paper_s_training_set_is_read_by_its_columns(tmp_path, streaming):
-    for split, rows in (("train", 8), ("test", 4)):
-        dataset(rows).to_parquet(tmp_path / "set" / f"{split}.parquet")
+    for split, count in (("train", 8), ("test", 4)):
+        dataset(count).to_parquet(tmp_path / "set" / f"{split}.parquet")
     recipe = replace(RECIPE, train=str(tmp_path / "set"), streaming=streaming)
     data = read_data(recipe, tmp_path, 2_000_000, seed=1)
     assert data.count == (None if streaming else 8)

@@ -79,7 +79,8 @@ class NanoAttention(nn.Module):
         query, key = rotate(query, cos, sin), rotate(key, cos, sin)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention)
         y, _ = attend(self, query, key, value, mask, dropout=0.0, scaling=self.scaling, is_causal=False)
-        return self.out(y.reshape(b, t, d))
+        attended: Tensor = self.out(y.reshape(b, t, d))
+        return attended
 
 
 class NanoLayer(nn.Module):
@@ -96,7 +97,8 @@ class NanoLayer(nn.Module):
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
         """`(B, T, d)` to the same."""
         x = x + self.self_attn(self.norm1(x), cos, sin, mask)
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
+        step: Tensor = self.down(F.gelu(self.up(self.norm2(x))))
+        return x + step
 
 
 class NanoModel(PreTrainedModel):
@@ -151,7 +153,8 @@ class NanoModel(PreTrainedModel):
             mask = valid[:, None, None].expand(-1, 1, r + longest, -1)
         for layer in self.layers:
             x = layer(x, cos, sin, mask)
-        return self.norm(x)
+        states: Tensor = self.norm(x)
+        return states
 
     def embed_words(self, word_ids: Tensor, features: Tensor, offsets: Tensor) -> Tensor:
         """Unit vectors `(n, 128)` of words: spelling plus, for known words (`word_ids >= 0`), their own vector."""

@@ -69,6 +69,6 @@ class PatchStem(nn.Module):
         """`(B, 1, H, W)` to `(B, patches, hidden)`."""
         half = F.avg_pool2d(pixels, 2)
         quarter = F.avg_pool2d(half, 2)
-        patches = self.at_full(self.cells(pixels)) + self.at_half(self.cells(half))
+        patches: Tensor = self.at_full(self.cells(pixels)) + self.at_half(self.cells(half))
         patches = patches + self.at_quarter(self.cells(quarter)).repeat_interleave(2, 2)
         return patches.flatten(2).transpose(1, 2)

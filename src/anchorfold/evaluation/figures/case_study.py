@@ -1,4 +1,4 @@
-"""The paper's case study: one page and query under two methods and three ratios, lit on one shared scale."""
+"""The case study: one page and query under some methods and ratios, on one shared scale, with the evidence framed."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from anchorfold.scoring import score_retention
 RATIOS = (0.2, 0.1, 0.05)
 LONGER = 900  # pixels of a panel's longer side
 
+Box = tuple[float, float, float, float]  # left, top, right, bottom, as fractions of the page
+
 
 def draw_case_study(
     model: ComparableEncoder,
@@ -27,18 +29,22 @@ def draw_case_study(
     methods: Sequence[str],
     path: Path,
     ratios: Sequence[float] = RATIOS,
+    boxes: Sequence[Box] = (),
 ) -> None:
-    """A row a method, a column a ratio; each title says what is kept of the full index's score (Pair-SR)."""
-    made = {(m, r): Method(m, ratio=r).make() for m in methods for r in ratios}
-    signals = wanted_signals(made.values(), model.settings)
+    """A row a method, a column a ratio; each title says what is kept of the full index's score (Pair-SR).
+
+    `boxes` frame where a reader finds the answer.
+    """
+    compressors = {(m, r): Method(m, ratio=r).make() for m in methods for r in ratios}
+    signals = wanted_signals(compressors.values(), model.settings)
     (state,) = model.page_states([image], signals)
     if state.grid is None:
         raise AnchorFoldError(f"{model.name} does not say where its vectors lie on a page: nothing to draw.")
     full = model.compress(state, FullIndex())
-    asked = model.explain_query(query)
-    pages = {key: model.compress(state, each) for key, each in made.items()}
-    found = {key: evidence(asked.vectors, asked.labels, asked.words, page) for key, page in pages.items()}
-    most = max(float(e.whole.max()) for e in found.values())
+    explained = model.explain_query(query)
+    pages = {key: model.compress(state, compressor) for key, compressor in compressors.items()}
+    lit = {key: evidence(explained.vectors, explained.labels, explained.words, page) for key, page in pages.items()}
+    most = max(float(e.whole.max()) for e in lit.values())
     plt = plotting()
     shape = image.height / image.width
     figure, panels = plt.subplots(
@@ -47,8 +53,13 @@ def draw_case_study(
     for row, method in enumerate(methods):
         for column, ratio in enumerate(ratios):
             panel = panels[row][column]
-            panel.imshow(light(image, found[method, ratio].whole, state.grid, most, LONGER))
-            kept = score_retention(asked.vectors, full, pages[method, ratio])
+            picture = light(image, lit[method, ratio].whole, state.grid, most, LONGER)
+            panel.imshow(picture)
+            for left, top, right, bottom in boxes:
+                corner = left * picture.width, top * picture.height
+                size = (right - left) * picture.width, (bottom - top) * picture.height
+                panel.add_patch(plt.Rectangle(corner, *size, fill=False, edgecolor="#C00000", lw=2))
+            kept = score_retention(explained.vectors, full, pages[method, ratio])
             panel.set_title(f"{title_of(method)}, {1 / ratio:.0f}x: {kept:.1f} % kept", fontsize=10)
             panel.set_xticks([])
             panel.set_yticks([])
@@ -57,3 +68,18 @@ def draw_case_study(
     figure.tight_layout()
     figure.savefig(path)
     plt.close(figure)
+
+
+def parse_box(text: str) -> Box:
+    """`left,top,right,bottom` as fractions of the page.
+
+    >>> parse_box("0.1,0.2,0.5,0.4")
+    (0.1, 0.2, 0.5, 0.4)
+    """
+    try:
+        left, top, right, bottom = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise AnchorFoldError(f"{text!r} is no box: write left,top,right,bottom as fractions of the page.") from error
+    if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
+        raise AnchorFoldError(f"{text!r} is no box: left,top,right,bottom lie between 0 and 1, in order.")
+    return left, top, right, bottom

@@ -130,7 +130,7 @@ class ColumnFile:
         end = start + length
         if verify and zlib.crc32(self._bytes[start : end + -end % ALIGNMENT].data) != checksum:
             raise self.fault(f"its {name} do not match their checksum", self._owners(name))
-        array = self._bytes[start:end].view(np.dtype(dtype)).reshape(shape)
+        array: np.ndarray = self._bytes[start:end].view(np.dtype(dtype)).reshape(shape)
         if verify:
             with self._lock:
                 self._verified[name] = array

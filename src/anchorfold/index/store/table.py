@@ -103,10 +103,14 @@ class PageTable(Snapshot):
         self._commit(Patch(new, {segment: entry}))
         self._merge_tiers()
 
-    def promote(self, source: str, digest: str) -> None:
-        """Replace a document by its staged version: one commit makes it live and drops all others."""
+    def promote(self, source: str, digest: str, size: int, modified: int) -> None:
+        """Replace a document by its staged version: one commit makes it live and drops all others.
+
+        Size and time are the file's: it may have been written again since its first pages were staged.
+        """
         versions = {n: v for n, v in self._state.documents.items() if v.source == source}
-        self._commit(Patch({n: replace(v, live=True) if v.digest == digest else None for n, v in versions.items()}))
+        promoted = {n: replace(v, live=True, size=size, modified=modified) for n, v in versions.items()}
+        self._commit(Patch({n: promoted[n] if v.digest == digest else None for n, v in versions.items()}))
 
     def touch(self, source: str, size: int, modified: int) -> None:
         """Store a document's size and time anew: the file was written again with the same content."""
@@ -138,9 +142,9 @@ class PageTable(Snapshot):
 
     def tidy(self) -> None:
         """Merge small segments, rewrite those that are half garbage, and remove what writers that died left."""
-        self._merge_tiers()
         for members in with_garbage(self.segments(), numbers_in_use(self._state)):
             self._merge(members)
+        self._merge_tiers()  # last: what was rewritten is smaller, and may now be one of many of a size
         self.remove_left_overs()
 
     def remove_left_overs(self) -> None:
