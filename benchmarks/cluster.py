@@ -17,8 +17,9 @@ import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ class Costless(Worker):
         self.thumbnail = rng.bytes(4000)
         return WorkerStarted("costless", os.getpid())
 
-    def encode(self, parts: list[Part], budget: int) -> TaskResult:
+    def encode(self, parts: Sequence[Part], budget: int) -> TaskResult:
         results, left = [], budget
         for part in parts:
             if left <= 0:
@@ -140,7 +141,7 @@ def committer(folder: Path, pages: int = 8_000, length: int = 40) -> None:
     (folder / "docs").mkdir()
     for number in range(pages // length):
         (folder / "docs" / f"{number}.pdf").write_bytes(bytes(length))
-    crew.Worker = Costless  # type: ignore[misc]
+    setattr(crew, "Worker", Costless)  # noqa: B010
     marks: list[tuple[int, float, float]] = []
 
     class Wide(ClusterReader):
@@ -162,6 +163,10 @@ def committer(folder: Path, pages: int = 8_000, length: int = 40) -> None:
     print(f"; {VECTORS} vectors of {DIM}, float16, synced")
 
 
+def note(marks: list[tuple[int, float]], progress: Progress) -> None:
+    marks.append((progress.pages, time.monotonic()))
+
+
 def scaling(folder: Path) -> None:
     source = documents(folder / "docs", 20)
     rates = {}
@@ -171,7 +176,7 @@ def scaling(folder: Path) -> None:
             marks: list[tuple[int, float]] = []
             index = Index.create(folder / f"{workers}", "nano", AnchorFold(ratio=0.1))
             cluster = Cluster(nodes.address, workers=workers)
-            index.add(source, cluster=cluster, progress=lambda p, m=marks: m.append((p.pages, time.monotonic())))
+            index.add(source, cluster=cluster, progress=partial(note, marks))
             (first, began), (last, ended) = marks[len(marks) // 3], marks[-1]
             rates[workers] = (last - first) / (ended - began)
     print(f"scaling: 2 workers index x{rates[2] / rates[1]:.2f} as many pages a second as 1")
@@ -204,13 +209,11 @@ def shards(folder: Path) -> None:
 
 def router_seconds(index: ShardedIndex, query: list[np.ndarray]) -> float:
     """Of a query, without the time that the slowest shard took."""
-    search, asked, began = index._search, [], time.perf_counter()
-    ask = search._ask
-    search._ask = lambda *question: asked.append(ask(*question)) or asked[-1]  # type: ignore[method-assign]
-    index.search_vectors(query)
-    total = time.perf_counter() - began
-    search._ask = ask  # type: ignore[method-assign]
-    return total - max(answer.seconds for answer in asked[-1])
+    search, began = index._search, time.perf_counter()
+    live = search.scanner().live
+    answers = search._ask(live.version, (query, 10, None), time.monotonic() + search.limit) or []
+    search._merged(live, answers, len(query), 10)
+    return time.perf_counter() - began - max(answer.seconds for answer in answers)
 
 
 def main() -> None:
