@@ -122,7 +122,7 @@ _OURS = {
     "colpali": "retrieval_heads:COLPALI",
     "colqwen2": "retrieval_heads:COLQWEN2",
     "colmodernvbert": "retrieval_heads:COLMODERNVBERT",
-    "colqwen": "colqwen_layouts:BACKBONE",
+    "colqwen": "colqwen_backbone:BACKBONE",
     "nemotron": "nemotron:BACKBONE",
     "given-vectors": "given_vectors:BACKBONE",
 }

@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from anchorfold.backbones.checkpoint import Backbone, Checkpoint
-from anchorfold.backbones.encoder import PageEncoder
 from anchorfold.errors import CheckpointError
 
 IMAGE_TOKEN = "<|image_pad|>"
@@ -89,17 +87,3 @@ def with_chat_prompts(layout: Layout, name: str, tokenizer: Any, processor: dict
         )
     length = processor.get("q_max_length", layout.query_length)
     return replace(layout, page_prompt=page_prompt, query_prompt=query_prompt, query_length=length)
-
-
-def is_colqwen(checkpoint: Checkpoint) -> bool:
-    """A vision-language model of Qwen's by its configuration, or adapters, which are for one of these."""
-    return checkpoint.model_type in LAYOUTS or "peft_type" in checkpoint.config
-
-
-def _load(checkpoint: Checkpoint) -> PageEncoder:
-    from anchorfold.backbones.colqwen import load_colqwen
-
-    return load_colqwen(checkpoint)
-
-
-BACKBONE = Backbone(_load, is_colqwen)
