@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from anchorfold.cluster import Cluster, ShardedIndex, crew
 from anchorfold.cluster.tasks import PackedPages, Part, PartResult, TaskResult, WorkerStarted
 from anchorfold.cluster.worker import Worker
 from anchorfold.documents.content import FileIdentity
+from anchorfold.index import Progress
 from anchorfold.page import EncodedPage, PatchGrid
 from tests.cluster.nodes import Nodes
 from tests.cluster.stand_in import ClusterReader
@@ -49,19 +52,18 @@ def documents(folder: Path, copies: int) -> Path:
     return folder
 
 
+ENCODING = ("ray::Worker", "render_child", "raylet/raylet")  # in the command lines of processes that count
+
+
 @contextmanager
-def processor_seconds(nodes: Nodes | None = None) -> Iterator[Callable[[], float]]:
-    """Seconds of processors since the start, of this process, its children, and workers of a cluster with theirs."""
+def processor_seconds(*others: str) -> Iterator[Callable[[], float]]:
+    """Seconds of processors since the start, of this process and of those that it started with such command lines."""
 
     def now() -> dict[int, float]:
-        some = [psutil.Process(), *psutil.Process().children(recursive=True)]
-        if nodes is not None:
-            for number in range(len(nodes.processes)):
-                below = nodes.below(number)
-                some += [p for p in below if any("ray::Worker" in part for part in cmdline(p))]
-                some += [p for p in below if any("render_child" in part for part in cmdline(p))]
+        below = psutil.Process().children(recursive=True) if others else []
+        some = [p for p in below if any(name in part for part in cmdline(p)[:4] for name in others)]
         seconds = {}
-        for process in some:
+        for process in [psutil.Process(), *some]:
             try:
                 times = process.cpu_times()
                 seconds[process.pid] = times.user + times.system
@@ -84,21 +86,24 @@ def overhead(folder: Path) -> None:
     """The second half of a run is measured: models are loaded and processes started by then."""
     source = documents(folder / "docs", 10)
 
-    def measured(index: Index, nodes: Nodes | None, **options: Any) -> tuple[float, float]:
+    def measured(index: Index, **options: Any) -> tuple[float, float]:
         marks: list[tuple[int, float, float]] = []
-        with processor_seconds(nodes) as seconds:
-            index.add(
-                source, batch_size=4, progress=lambda p: marks.append((p.pages, time.monotonic(), seconds())), **options
-            )
+        with processor_seconds(*ENCODING) as seconds:
+
+            def mark(progress: Progress) -> None:
+                if not marks or progress.pages >= marks[-1][0] + 10:  # looking costs time as well
+                    marks.append((progress.pages, time.monotonic(), seconds()))
+
+            index.add(source, batch_size=4, progress=mark, **options)
         (first, began, used), (last, ended, total) = marks[len(marks) // 4], marks[-1]
         return (ended - began) / (last - first), (total - used) / (last - first)
 
     with Nodes() as nodes:
         plain, clustered = [], []
         for i in range(3):
-            plain.append(measured(Index.create(folder / f"plain{i}", "nano", AnchorFold(ratio=0.1)), None))
+            plain.append(measured(Index.create(folder / f"plain{i}", "nano", AnchorFold(ratio=0.1))))
             index = Index.create(folder / f"ray{i}", "nano", AnchorFold(ratio=0.1))
-            clustered.append(measured(index, nodes, cluster=Cluster(nodes.address, workers=1)))
+            clustered.append(measured(index, cluster=Cluster(nodes.address, workers=1)))
     for what, at in (("wall clock", 0), ("processors", 1)):
         ratio = min(run[at] for run in clustered) / min(run[at] for run in plain)
         print(f"overhead, {what}: x{ratio:.3f} a page (best of 3 each)")
@@ -116,7 +121,7 @@ class Costless(Worker):
         self.thumbnail = rng.bytes(4000)
         return WorkerStarted("costless", os.getpid())
 
-    def encode(self, parts: list[Part], budget: int) -> TaskResult:
+    def encode(self, parts: Sequence[Part], budget: int) -> TaskResult:
         results, left = [], budget
         for part in parts:
             if left <= 0:
@@ -131,13 +136,13 @@ class Costless(Worker):
         return TaskResult(results, 0.0)
 
 
-def committer(folder: Path, pages: int = 20_000, length: int = 40) -> None:
+def committer(folder: Path, pages: int = 8_000, length: int = 40) -> None:
     """Documents are files of as many bytes as they have pages."""
     (folder / "docs").mkdir()
     for number in range(pages // length):
         (folder / "docs" / f"{number}.pdf").write_bytes(bytes(length))
-    crew.Worker = Costless  # type: ignore[misc]
-    marks: list[tuple[int, float]] = []
+    setattr(crew, "Worker", Costless)  # noqa: B010
+    marks: list[tuple[int, float, float]] = []
 
     class Wide(ClusterReader):
         dim = DIM
@@ -146,13 +151,20 @@ def committer(folder: Path, pages: int = 20_000, length: int = 40) -> None:
         nodes.add()
         index = Index.create(folder / "my.index", Wide(), Pooling1D(ratio=0.05))
         with processor_seconds() as seconds:
-            cluster = Cluster(nodes.address, workers=2, task_pages=32)
-            mark = lambda p: marks.append((p.pages, time.monotonic()))  # noqa: E731
-            report = index.add(folder / "docs", cluster=cluster, progress=mark)
-            used = seconds()
-    (first, began), (last, ended) = marks[len(marks) // 10], marks[-1]
+
+            def mark(progress: Progress) -> None:
+                if not marks or progress.pages >= marks[-1][0] + 500:
+                    marks.append((progress.pages, time.monotonic(), seconds()))
+
+            index.add(folder / "docs", cluster=Cluster(nodes.address, workers=2, task_pages=32), progress=mark)
+    (first, began, used), (last, ended, total) = marks[1], marks[-1]
     print(f"committer: {(last - first) / (ended - began):.0f} pages a second by the clock, ", end="")
-    print(f"{report.pages / used:.0f} a second of its processor; {VECTORS} vectors of {DIM}, float16, synced")
+    print(f"{(last - first) / (total - used):.0f} a second of its processor", end="")
+    print(f"; {VECTORS} vectors of {DIM}, float16, synced")
+
+
+def note(marks: list[tuple[int, float]], progress: Progress) -> None:
+    marks.append((progress.pages, time.monotonic()))
 
 
 def scaling(folder: Path) -> None:
@@ -164,7 +176,7 @@ def scaling(folder: Path) -> None:
             marks: list[tuple[int, float]] = []
             index = Index.create(folder / f"{workers}", "nano", AnchorFold(ratio=0.1))
             cluster = Cluster(nodes.address, workers=workers)
-            index.add(source, cluster=cluster, progress=lambda p, m=marks: m.append((p.pages, time.monotonic())))
+            index.add(source, cluster=cluster, progress=partial(note, marks))
             (first, began), (last, ended) = marks[len(marks) // 3], marks[-1]
             rates[workers] = (last - first) / (ended - began)
     print(f"scaling: 2 workers index x{rates[2] / rates[1]:.2f} as many pages a second as 1")
@@ -178,29 +190,30 @@ def shards(folder: Path) -> None:
     with Nodes() as nodes:
         import ray
 
-        alone = Index.open(folder / "my.index", ClusterReader())
-        base = latency(lambda: alone.search_vectors(query, exact=True))
         for count in (2, 4, 8):
             with ShardedIndex.over(
                 folder / "my.index", ClusterReader(), address=nodes.address, shards=count, cpus=0.1, limit=120
             ) as index:
-                extra = latency(lambda index=index: index.search_vectors(query)) - base
-                print(f"{count} shards add {1000 * extra:.1f} ms to a query of 400 pages (median of 200)", flush=True)
+                extra = statistics.median(router_seconds(index, query) for _ in range(200))
+                print(
+                    f"{count} shards: {1000 * extra:.1f} ms a query beyond the slowest shard (median of 200)",
+                    flush=True,
+                )
                 if count == 4:
-                    ray.kill(index._search.shards[0], no_restart=False)
+                    shard = index._search.shards[0]
+                    os.kill(ray.get(shard.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
                     began = time.monotonic()
                     index.search_vectors(query)
                     print(f"a killed shard answers again after {time.monotonic() - began:.1f} s", flush=True)
 
 
-def latency(search: Callable[[], object]) -> float:
-    search()
-    times = []
-    for _ in range(200):
-        began = time.perf_counter()
-        search()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
+def router_seconds(index: ShardedIndex, query: list[np.ndarray]) -> float:
+    """Of a query, without the time that the slowest shard took."""
+    search, began = index._search, time.perf_counter()
+    live = search.scanner().live
+    answers = search._ask(live.version, (query, 10, None), time.monotonic() + search.limit) or []
+    search._merged(live, answers, len(query), 10)
+    return time.perf_counter() - began - max(answer.seconds for answer in answers)
 
 
 def main() -> None:

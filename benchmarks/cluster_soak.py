@@ -91,7 +91,8 @@ class Soak:
 
     def run(self, killing: bool) -> bool:
         """One run of indexing; whether it came to its end."""
-        command = [sys.executable, "-c", DRIVER, self.folder / "docs", self.folder / "my.index", self.nodes.address]
+        documents, index = str(self.folder / "docs"), str(self.folder / "my.index")
+        command = [sys.executable, "-c", DRIVER, documents, index, self.nodes.address]
         driver = subprocess.Popen(
             command, env=self.nodes.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

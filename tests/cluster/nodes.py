@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -76,12 +77,12 @@ class Nodes:
 
     def _start(self, *options: str) -> None:
         command = [
-            RAY, "start", *options, "--block", "--num-cpus=1", "--num-gpus=0", "--node-ip-address=127.0.0.1",
+            str(RAY), "start", *options, "--block", "--num-cpus=1", "--num-gpus=0", "--node-ip-address=127.0.0.1",
             "--object-store-memory=80000000", "--min-worker-port=0", "--max-worker-port=0",
             "--include-log-monitor=false",
         ]  # fmt: skip
         with open(self.folder / f"node{len(self.processes)}.log", "wb") as log:
-            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
             self.processes.append(subprocess.Popen(command, env=self.environment, start_new_session=True, **streams))
 
     def add(self) -> None:

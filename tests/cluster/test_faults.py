@@ -6,10 +6,12 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from anchorfold.cluster import Cluster
 from anchorfold.errors import DiskFullError
+from anchorfold.index.progress import WorkerProgress
 from anchorfold.index.store.table import PageTable
 from tests.cluster.conftest import NODE_SECONDS, PAGES, ensure_nodes, living
 from tests.cluster.contents import contents
@@ -45,7 +47,9 @@ def process_of(worker) -> int:
 
 
 def test_workers_that_are_killed_are_replaced(cluster, make_index, documents, expected):
-    index, killed, last = make_index(), [], []
+    index = make_index()
+    killed: list[int] = []
+    last: list[WorkerProgress] = []
 
     def progress(state):
         last[:] = state.workers
@@ -64,7 +68,8 @@ def test_workers_that_are_killed_are_replaced(cluster, make_index, documents, ex
 def test_a_document_that_kills_three_workers_is_one_line_and_skipped(nodes, make_index, documents, expected):
     write_pdf(documents / "deadly.pdf", [301, 302, DEADLY])
     write_pdf(documents / "surprising.pdf", [303, UNEXPECTED])
-    index, last = make_index(), []
+    index = make_index()
+    last: list[WorkerProgress] = []
     report = index.add(
         documents,
         cluster=Cluster(nodes.address, workers=2),
@@ -79,7 +84,9 @@ def test_a_document_that_kills_three_workers_is_one_line_and_skipped(nodes, make
 
 
 def test_a_node_that_dies_is_done_without_and_a_new_one_is_taken_up(nodes, make_index, documents, expected, tmp_path):
-    index, workers, steps = make_index(), [], []
+    index = make_index()
+    workers: list[WorkerProgress] = []
+    steps: list[str] = []
 
     def progress(state):
         workers[:] = state.workers
@@ -112,7 +119,8 @@ def test_a_node_that_dies_is_done_without_and_a_new_one_is_taken_up(nodes, make_
 
 def test_a_node_that_falls_silent_is_done_without(nodes, make_index, documents, expected):
     """As when the network between the driver and a node is cut: connections stay, and nothing comes."""
-    index, silenced, number = make_index(), [], len(nodes.processes) - 1
+    index, number = make_index(), len(nodes.processes) - 1
+    silenced: list[psutil.Process] = []
 
     def progress(state):
         if state.pages >= 10 and not silenced:

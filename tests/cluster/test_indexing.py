@@ -1,11 +1,14 @@
 """Indexing with two real nodes gives what one process gives."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from anchorfold.cluster import Cluster
 from anchorfold.errors import AnchorFoldError, BrokenModelError
+from anchorfold.index.progress import WorkerProgress
 from tests.cluster.conftest import PAGES
 from tests.cluster.contents import contents
 from tests.cluster.stand_in import BROKEN, UNREADABLE, ClusterReader
@@ -41,7 +44,8 @@ def test_the_same_rows_as_one_process_with_both_nodes_at_work(cluster, make_inde
 def test_a_long_document_is_shared_and_a_slow_committer_stops_new_tasks(nodes, make_index, tmp_path):
     path = write_pdf(tmp_path / "long.pdf", [100 + number % 400 for number in range(800)])
     index = make_index()
-    workers, ahead = [], []
+    workers: list[WorkerProgress] = []
+    ahead: list[int] = []
 
     def progress(state):
         workers[:] = state.workers
@@ -114,6 +118,7 @@ def test_a_cluster_that_is_not_there(monkeypatch, make_index, documents, address
 
 
 def test_impossible_sizes_are_refused():
-    for wrong in ({"workers": 0}, {"cpus": 0, "gpus": 0}, {"cpus": -1}, {"task_pages": 0}):
+    impossible: list[dict[str, Any]] = [{"workers": 0}, {"cpus": 0, "gpus": 0}, {"cpus": -1}, {"task_pages": 0}]
+    for wrong in impossible:
         with pytest.raises(AnchorFoldError, match=r"at least 1|needs a CPU"):
             Cluster(**wrong)

@@ -1,5 +1,8 @@
 """Search over shards gives the ranks and scores of one process, or says that it cannot."""
 
+import os
+import signal
+
 import numpy as np
 import pytest
 
@@ -14,22 +17,32 @@ from tests.number_reader import NumberReader, write_pdf
 QUERIES = [f"page {number}" for number in (11, 24, 203, 250, 999)]
 
 
-@pytest.fixture
-def index(tmp_path, monkeypatch):
+def build(folder) -> Index:
     """Several segments, documents with equal pages, one that was replaced and one that was removed."""
-    monkeypatch.setattr(ingest, "MOST_PAGES", 7)
-    monkeypatch.setattr(table, "tiers_to_merge", lambda segments: [])
-    index = Index.create(tmp_path / "my.index", NumberReader(), Pooling1D(ratio=0.25))
-    for d in range(1, 6):
-        write_pdf(tmp_path / "docs" / f"{d}.pdf", list(range(10 * d, 11 * d)))
-    write_pdf(tmp_path / "docs/again.pdf", [24, 11, 24])
-    write_pdf(tmp_path / "docs/long.pdf", list(range(200, 240)))
-    index.add(tmp_path / "docs")
-    write_pdf(tmp_path / "docs/5.pdf", [250, 251])
-    index.add(tmp_path / "docs")
-    index.remove("*/1.pdf")
-    assert len(index.live().segments) > 1
-    return index
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ingest, "MOST_PAGES", 7)
+        patch.setattr(table, "tiers_to_merge", lambda segments: [])
+        index = Index.create(folder / "my.index", NumberReader(), Pooling1D(ratio=0.25))
+        for d in range(1, 6):
+            write_pdf(folder / "docs" / f"{d}.pdf", list(range(10 * d, 11 * d)))
+        write_pdf(folder / "docs/again.pdf", [24, 11, 24])
+        write_pdf(folder / "docs/long.pdf", list(range(200, 240)))
+        index.add(folder / "docs")
+        write_pdf(folder / "docs/5.pdf", [250, 251])
+        index.add(folder / "docs")
+        index.remove("*/1.pdf")
+        assert len(index.live().segments) > 1
+        return index
+
+
+@pytest.fixture
+def index(tmp_path):
+    return build(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def steady_index(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("shards"))
 
 
 def encoded(queries) -> list[np.ndarray]:
@@ -38,7 +51,8 @@ def encoded(queries) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 8, 70])
 @pytest.mark.parametrize("documents", [None, "*long.pdf", ["*again.pdf", "*2.pdf"]])
-def test_merged_rankings_are_those_of_one_process(index, shards, documents):
+def test_merged_rankings_are_those_of_one_process(steady_index, shards, documents):
+    index = steady_index
     queries, live = encoded(QUERIES), index.live()
     parts = [Shard(str(index.path), number, shards) for number in range(shards)]
     answers = [part.search(index.version, queries, 9, documents) for part in parts]
@@ -69,6 +83,14 @@ def test_a_shard_answers_for_the_version_that_was_asked_for_or_for_none(index, t
     assert (late.version, late.rankings) == (index.version, ())
 
 
+def _answers(ray, shard) -> bool:
+    try:
+        ray.get(shard.__ray_call__.remote(lambda _: None))
+    except ray.exceptions.RayActorError:
+        return False
+    return True
+
+
 @pytest.mark.slow
 def test_shards_on_two_nodes(nodes, index, tmp_path):
     import ray
@@ -87,11 +109,13 @@ def test_shards_on_two_nodes(nodes, index, tmp_path):
         assert sharded.search("page 301", top=1)[0].page == 2
         # A shard that dies comes back, and the query waits for it.
         victim = sharded._search.shards[0]
-        ray.kill(victim, no_restart=False)
+        os.kill(ray.get(victim.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
         assert sharded.search(QUERIES) == index.search(QUERIES, exact=True)
         assert sharded.searched == 1.0
         # One that does not come back: never a silent part of the answer.
-        ray.kill(victim)
+        ray.kill(victim)  # which takes a moment
+        while _answers(ray, victim):
+            pass
         sharded._search.limit = 1.0
         with pytest.raises(UnavailableError, match="1 of 2 shards did not answer within 1 seconds"):
             sharded.search("page 11")

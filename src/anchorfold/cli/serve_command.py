@@ -7,7 +7,7 @@ import threading
 import webbrowser
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -52,7 +52,7 @@ def serve_command(
     from anchorfold.serve.library import Library
 
     quiet_libraries()
-    options = {"device": device, "trust_remote_code": trust_remote_code}
+    options: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
     with ExitStack() as stack:
         opened: Index
         if ray is None:

@@ -34,6 +34,8 @@ class ShardedIndex(Index):
     ...     index.search("net revenue by region")
     """
 
+    _search: ShardSearch
+
     @classmethod
     @contextmanager
     def over(

@@ -55,13 +55,14 @@ class PackedPages:
         if not pages:
             return None
         encoded = [page for _, page, _ in pages]
-        arrays = [
+        vectors, anchors, groups, weights = (
             np.concatenate([getattr(page, name).numpy() for page in encoded])
             for name in ("vectors", "anchors", "groups", "weights")
-        ]
+        )
         return cls(
             [number for number, _, _ in pages], [len(page) for page in encoded], [page.full for page in encoded],
-            *arrays, [page.grid for page in encoded], [thumbnail for _, _, thumbnail in pages],
+            vectors, anchors, groups, weights, [page.grid for page in encoded],
+            [thumbnail for _, _, thumbnail in pages],
         )  # fmt: skip
 
     def unpack(self) -> list[tuple[int, EncodedPage, bytes]]:

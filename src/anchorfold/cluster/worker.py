@@ -111,15 +111,15 @@ class Worker:
             document = self._at_hand(part.document)
         except OSError as error:
             return PartResult(None, 0, problem=f"cannot be sent to {socket.gethostname()} ({error})"), []
-        wanted, total = part.pages, 0
+        wanted, total, identity = part.pages, 0, None
         if wanted is None:
             opened = self._open(document)
             if isinstance(opened, str):
                 return PartResult(None, 0, problem=opened), []
-            total = opened.pages
-            wanted = tuple(pages_to_render(total, opened.identity.digest, None, part.stored))
+            total, identity = opened.pages, opened.identity
+            wanted = tuple(pages_to_render(total, identity.digest, None, part.stored))
             if not wanted:
-                return PartResult(opened.identity, total), []
+                return PartResult(identity, total), []
         rendered: list[PageRendered] = []
         problems: list[PageProblem] = []
         for event in render_document(self.process, Request(document, wanted=wanted[:budget]), self.pixels):
@@ -131,7 +131,7 @@ class Worker:
                 case DocumentFinished():
                     finished = event
         problem = finished.problem
-        if part.pages is None and finished.identity not in (None, opened.identity):
+        if identity is not None and finished.identity not in (None, identity):
             problem = CHANGED
         return PartResult(finished.identity, total, None, problems, problem, wanted[budget:]), rendered
 
