@@ -72,7 +72,8 @@ def shared(model, encoder, folder):
 def with_examples():
     for module in pkgutil.walk_packages(anchorfold.__path__, "anchorfold."):
         source = str(importlib.util.find_spec(module.name).origin)
-        if source.endswith(".py") and ">>>" in Path(source).read_text("utf-8"):
+        text = Path(source).read_text("utf-8") if source.endswith(".py") else ""
+        if text.count(">>>") > text.count("+SKIP"):  # a cluster is not at hand everywhere
             yield module.name
 
 
