@@ -148,7 +148,7 @@ class TestLoading:
             anchorfold.load("not-a-model")
 
     def test_no_network(self, monkeypatch):
-        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         with pytest.raises(ConnectionError, match="cannot reach the model hub"):
             anchorfold.load("vidore/colpali-v1.3-hf")
 

@@ -146,7 +146,7 @@ def test_a_driver_that_is_killed_loses_nothing_and_a_rerun_goes_on(nodes, make_i
     driver.kill()
     driver.communicate()
     before = contents(index)
-    assert 20 <= len(before) < PAGES
+    assert 0 < len(before) < PAGES
     report = index.add(documents)
     assert report.pages == PAGES - len(before)
     after = contents(index)

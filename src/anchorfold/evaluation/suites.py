@@ -11,6 +11,7 @@ from typing import Any
 
 from anchorfold.compressors import FullIndex
 from anchorfold.evaluation import paper
+from anchorfold.evaluation.benchmarks import BENCHMARKS
 from anchorfold.evaluation.calibration import CALIBRATION_FILE, Calibration
 from anchorfold.evaluation.efficiency import EFFICIENCY_FILE
 from anchorfold.evaluation.methods import OURS, paper_methods
@@ -94,9 +95,11 @@ def read_findings(folder: Path) -> Findings:
 
 
 def put_together(results: Sequence[dict[str, Any]]) -> Suite:
-    """Data sets of one benchmark with one model as a suite."""
+    """Data sets of one benchmark with one model as a suite, in the benchmark's order."""
     first = results[0]
-    sets = {r["corpus"]: r for r in results}
+    order = list(BENCHMARKS.get(first["benchmark"] or "", ()))
+    by_order = sorted(results, key=lambda r: order.index(r["corpus"]) if r["corpus"] in order else len(order))
+    sets = {r["corpus"]: r for r in by_order}
     shared = [
         row["label"] for row in first["rows"]
         if all(any(row["label"] == other["label"] for other in r["rows"]) for r in sets.values())
