@@ -147,6 +147,13 @@ class TestLoading:
         with pytest.raises(FileNotFoundError, match="hub name such as owner/model"):
             anchorfold.load("not-a-model")
 
+    def test_a_folder_of_its_name_does_not_hide_nano(self, tmp_path, monkeypatch):
+        (tmp_path / "nano").mkdir()
+        monkeypatch.chdir(tmp_path)
+        assert anchorfold.load("nano").name == "nano"
+        with pytest.raises(FileNotFoundError, match=r"nano holds no config\.json"):
+            anchorfold.load("./nano")
+
     def test_no_network(self, monkeypatch):
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         with pytest.raises(ConnectionError, match="cannot reach the model hub"):

@@ -36,7 +36,7 @@ def calibration_file(
         revision: of a hub model.
         bidirectional: the option of `load`: without its causal mask, a model attends otherwise.
     """
-    if Path(name).is_dir():
+    if Path(name).is_absolute() and Path(name).is_dir():
         return Path(name) / CALIBRATION_FILE
     # Merging adapters changes all weights but the adapters' own.
     adapters = {key: weight for key, weight in weights.items() if ".lora_" in key}

@@ -111,10 +111,12 @@ class Backbone:
     Args:
         load: makes an encoder of a checkpoint.
         claims: whether a checkpoint is of this family, by its configuration; None if it is known by its name alone.
+        has_name: whether its name in the register is that of a model, which a folder of that name does not hide.
     """
 
     load: Callable[[Checkpoint], PageEncoder]
     claims: Callable[[Checkpoint], bool] | None = None
+    has_name: bool = False
 
 
 _OURS = {

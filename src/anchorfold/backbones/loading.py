@@ -51,8 +51,8 @@ def load(
     settings = Path(settings) if isinstance(settings, str) else settings
     if not isinstance(model, (str, Path)):
         return MultiVectorRetriever(model, settings=settings)
-    # An index must find a folder again from anywhere.
-    name = os.path.abspath(model) if os.path.isdir(model) else str(model)
+    # An index must find a folder again from anywhere; one that is called like a model of ours is ./nano.
+    name = os.path.abspath(model) if os.path.isdir(model) and not _has_name(model) else str(model)
     checkpoint = Checkpoint(
         name, device, dtype, revision, trust_remote_code, bidirectional, merge_adapters, allow_pickle, settings
     )
@@ -66,11 +66,17 @@ def load(
     return cast(Retriever, encoder)
 
 
+def _has_name(model: str | Path) -> bool:
+    """Whether this is the name of a model that needs no checkpoint."""
+    if not isinstance(model, str) or model not in BACKBONES:
+        return False
+    return BACKBONES[model].has_name or BACKBONES[model].claims is None
+
+
 def _load(checkpoint: Checkpoint) -> PageEncoder:
-    names = BACKBONES.names()
-    if checkpoint.name in names:
+    if _has_name(checkpoint.name):
         return BACKBONES[checkpoint.name].load(checkpoint)
-    for name in names:
+    for name in BACKBONES.names():
         backbone = BACKBONES[name]
         if backbone.claims is not None and backbone.claims(checkpoint):
             return backbone.load(checkpoint)

@@ -37,7 +37,7 @@ class Nano(Retriever):
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint) -> Nano:
         """The embedded weights by their name, or a folder."""
-        folder = checkpoint.folder or WEIGHTS
+        folder = checkpoint.folder if checkpoint.folder and checkpoint.name != cls.family else WEIGHTS
         model = load_strictly(NanoModel, str(folder), dtype=checkpoint.dtype).to(checkpoint.device)
         settings = checkpoint.layer_settings(cls.family, len(model.layers), model, folder / CALIBRATION_FILE)
         return cls(model, NanoImageProcessor.from_pretrained(folder), WordIndex.load(folder), settings, checkpoint.name)
@@ -78,4 +78,5 @@ class Nano(Retriever):
 BACKBONE = Backbone(
     Nano.from_checkpoint,
     lambda checkpoint: checkpoint.folder is not None and checkpoint.model_type == NanoConfig.model_type,
+    has_name=True,
 )
