@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 
 import anchorfold
-from anchorfold.demo.corpus import new_document, text
 from anchorfold.testing import tiny
+from tests.report_pages import write_report
 
 torch.set_num_threads(2)
 
@@ -53,12 +53,7 @@ def images():
 def report_folder(tmp_path_factory):
     """reports/ with a PDF of two pages and a picture without text, and my.index of them, made with nano."""
     folder = tmp_path_factory.mktemp("report")
-    document = new_document()
-    for title in ("Letter to our shareholders", "Net revenue by region"):
-        document.add_page()
-        text(document, title, 28)
-    (folder / "reports").mkdir()
-    document.output(str(folder / "reports" / "annual.pdf"))
+    write_report(folder)
     Image.new("RGB", (300, 400), "white").save(folder / "reports" / "scan.png")
     with contextlib.chdir(folder):
         anchorfold.Index.create("my.index", compressor=anchorfold.AnchorFold(ratio=0.1)).add("reports")

@@ -1,13 +1,11 @@
 """The documentation site: its Python prints what it says, its commands exist, and it builds without a dead link."""
 
-import contextlib
-import io
 import subprocess
 import sys
 
 import pytest
 
-from tests.test_documentation import BLOCK, ROOT, encoder, test_commands_in_the_readme_exist  # noqa: F401
+from tests.test_documentation import BLOCK, ROOT, encoder, run_python, test_commands_in_the_readme_exist  # noqa: F401
 
 OWN = ["index.md", "how-it-works.md", "compressors.md", *(f"guides/{name}.md" for name in ("search", "vectors", "agents", "frameworks", "extend"))]  # fmt: skip  # noqa: E501
 check_command = test_commands_in_the_readme_exist
@@ -25,15 +23,7 @@ def test_python(name, encoder, report_folder, tmp_path, monkeypatch):  # noqa: F
         (tmp_path / "reports").symlink_to(report_folder / "reports")
         monkeypatch.chdir(tmp_path)
     names = {"encoder": encoder}
-    pieces = blocks(name)
-    for (language, code), (next_language, expected) in zip(pieces, [*pieces[1:], ("", "")], strict=True):
-        if language != "python":
-            continue
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile(code, name, "exec"), names)
-        if next_language == "" and expected.strip() and "print" in code:
-            assert printed.getvalue() == expected
+    run_python(name, blocks(name), names)
     if name == "guides/extend.md":
         names["anchorfold"].compressors.COMPRESSORS.unregister("last")
 

@@ -21,8 +21,8 @@ from PIL import Image
 import anchorfold
 from anchorfold import cli
 from anchorfold.cli.app import app
-from anchorfold.demo.corpus import new_document, text
 from anchorfold.errors import AnchorFoldError
+from tests.report_pages import write_report
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -38,12 +38,7 @@ def model():
 def folder(tmp_path_factory):
     """A working folder with documents in reports/."""
     folder = tmp_path_factory.mktemp("work")
-    document = new_document()
-    for title in ("Letter to our shareholders", "Net revenue by region"):
-        document.add_page()
-        text(document, title, 28)
-    (folder / "reports").mkdir()
-    document.output(str(folder / "reports" / "annual.pdf"))
+    write_report(folder)
     with contextlib.chdir(folder):
         yield folder
 
@@ -98,21 +93,25 @@ def test_everything_public_has_an_example(name):
     assert isinstance(value, str) or ">>>" in str(inspect.getdoc(value))
 
 
-def test_python_in_the_readme(folder, encoder, tmp_path, monkeypatch):
-    shutil.copytree(folder / "reports", tmp_path / "reports")
-    monkeypatch.chdir(tmp_path)
-    names, compared = {"encoder": encoder}, 0
-    blocks = BLOCK.findall(README)
+def run_python(name, blocks, names):
+    """Run the Python of a document in one namespace; what it prints must be what is shown. Counts what was compared."""
+    compared = 0
     for (language, code), (next_language, expected) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
         if language != "python":
             continue
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile(code, "README.md", "exec"), names)
+            exec(compile(code, name, "exec"), names)
         if next_language == "" and expected.strip() and "print" in code:
             assert printed.getvalue() == expected
             compared += 1
-    assert compared == 1
+    return compared
+
+
+def test_python_in_the_readme(folder, encoder, tmp_path, monkeypatch):
+    shutil.copytree(folder / "reports", tmp_path / "reports")
+    monkeypatch.chdir(tmp_path)
+    assert run_python("README.md", BLOCK.findall(README), {"encoder": encoder}) == 1
 
 
 def test_the_readme_is_short():

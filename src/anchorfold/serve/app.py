@@ -145,8 +145,9 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
         shared = {name: value for name, value in vars(counts).items() if name in Info.model_fields}
         shared |= {"model": public_model(counts.model), "times_smaller": round(counts.times_smaller, 2)}
         listed = choices(library.index.settings.method, library.index.model.settings)
+        first = first_choices(listed)
         offers = [
-            OfferedMethod(method=str(c), title=c.title, colour=c.colour, first=c in first_choices(listed))
+            OfferedMethod(method=str(c), title=c.title, colour=c.colour, first=c in first)
             for c in listed
         ]  # fmt: skip
         return Info(name=library.index.path.resolve().name, choices=offers, **shared)
