@@ -529,3 +529,5 @@ class TestSettings:
         again = [Index.open(i.path, reader).compressor.signals(reader.settings) for i in (index, *others)]
         assert again == before
         assert [(s.layer, s.steps) for s in again[0]] == [(1, 6), (2, 6)]
+        settings = index.info().settings
+        assert (settings["window"], settings["steps"]) == ([1, 2], 6)

@@ -67,12 +67,13 @@ def index_info(snapshot: Snapshot) -> IndexInfo:
         full += int(segment.full[rows].sum(dtype=np.int64))
         provenance += int(segment.blob_numbers("provenance", "length")[rows].sum(dtype=np.int64))
         thumbnails += int(segment.blob_numbers("thumbnail", "length")[rows].sum(dtype=np.int64))
+    layers = s.layers or {"window": s.window, "steps": s.steps}  # version 0.1 kept these two alone
     return IndexInfo(
         documents=int(seen.sum()), pages=pages, vectors=vectors, full_vectors=full, bytes=folder_bytes(snapshot.folder),
         vector_bytes=vectors * s.coding.vector_bytes, provenance_bytes=provenance, thumbnail_bytes=thumbnails,
         full_vector_bytes=full * s.dim * 2, unreadable_pages=unreadable, model=s.model, method=s.method,
         settings={
-            "fingerprint": s.fingerprint, "dim": s.dim, "bits": s.bits, "window": list(s.window), "steps": s.steps,
-            **s.options,
+            "fingerprint": s.fingerprint, "dim": s.dim, "bits": s.bits, "window": list(layers["window"]),
+            "steps": layers["steps"], **s.options,
         },
     )  # fmt: skip
