@@ -133,7 +133,7 @@ class Snapshot:
     def page(self, source: str, number: int) -> StoredPage | None:
         """One live page; None if there is no such page."""
         state = self._state
-        owners = [n for n, version in state.documents.items() if version.source == source and version.live]
+        owners = [n for n, version in state.versions(source).items() if version.live]
         for segment in self.segments().values():
             for row in np.flatnonzero(np.isin(segment.document, owners) & (segment.page == number)).tolist():
                 return StoredPage(state.documents[int(segment.document[row])], segment, row, state.settings)
