@@ -1,4 +1,5 @@
 import os
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from anchorfold.demo.corpus import handbook
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explain.originals import find_image
 from anchorfold.explain.pictures import draw, explain, light
+from tests.drawn_figures import recorded_figures, shows_colours
 from tests.number_reader import NumberReader, read_number, write_pdf
 
 
@@ -72,7 +74,17 @@ def test_the_case_study_draws_methods_and_ratios(index, tmp_path):
 
     _, row = index.page("handbook.pdf", 6)
     image, _ = find_image(row, index.model.page_pixels)
-    draw_case_study(index.model, image, "pension fund", ["anchorfold", "sap"], tmp_path / "case.png")
-    drawn = Image.open(tmp_path / "case.png")
-    assert drawn.width > 900
-    assert drawn.height > 900
+    with recorded_figures() as figures:
+        draw_case_study(
+            index.model, image, "pension fund", ["anchorfold", "sap"], tmp_path / "case.png", boxes=[(0, 0, 0.5, 0.25)]
+        )
+    panels = figures["case.png"].axes
+    titles = [panel.get_title() for panel in panels]
+    for title, start in zip(titles, [f"{m}, {r}x: " for m in ("AnchorFold", "SAP") for r in (5, 10, 20)], strict=True):
+        assert re.fullmatch(rf"{start}\d+\.\d % kept", title)
+    pictures = [np.asarray(panel.get_images()[0].get_array()) for panel in panels]
+    assert len({picture.tobytes() for picture in pictures}) == 6
+    for panel, picture in zip(panels, pictures, strict=True):
+        (frame,) = panel.patches
+        assert (frame.get_width(), frame.get_height()) == (picture.shape[1] / 2, picture.shape[0] / 4)
+    assert shows_colours(tmp_path / "case.png", ["#C00000"])

@@ -12,6 +12,7 @@ import anchorfold
 from anchorfold.attention.layer_settings import CALIBRATION_FILE, guess, write_settings
 from anchorfold.backbones.nano.config import NanoConfig
 from anchorfold.backbones.nano.retriever import Nano
+from tests.drawn_figures import points, recorded_figures
 from training.nano import (
     candidates,
     checkpoint,
@@ -283,7 +284,12 @@ def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
     reads = evaluate.read_page(model, *corpus.load_page(page), random.Random(1))
     assert reads
     assert all(0 < r.share <= 1 and r.height > 0 for r in reads)
-    pictures.draw_curves(data, ["reading", "words"], tmp_path / "curves.png")
-    assert (tmp_path / "curves.png").stat().st_size > 5_000
+    with recorded_figures() as figures:
+        pictures.draw_curves(data, ["reading", "words"], tmp_path / "curves.png")
+    (panel,) = figures["curves.png"].axes
+    assert panel.get_ylabel() == "right on training pieces, %"
+    first, second = (checkpoint.load(data / f"{name}.pt")["curve"] for name in ("reading", "words"))
+    assert points(panel)["reading"] == [(point["step"], 100 * point["right"]) for point in first]
+    assert points(panel)["words"] == [(first[-1]["step"] + point["step"], 100 * point["right"]) for point in second]
     tinted = np.asarray(pictures.colour_page(corpus.load_page(page)[0], reads, 48, 24)).astype(int)
     assert (abs(tinted[..., 0] - tinted[..., 2]) > 20).any()  # grey paper, coloured patches
