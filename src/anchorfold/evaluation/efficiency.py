@@ -25,7 +25,8 @@ from PIL import Image
 
 from anchorfold.attention.layer_settings import UncalibratedWarning
 from anchorfold.attention.listening_time import measured_listening
-from anchorfold.backbones.base import CausalBackboneWarning, Retriever
+from anchorfold.backbones.base import Retriever
+from anchorfold.backbones.causality import CausalBackboneWarning
 from anchorfold.compressors import Compressor
 from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation.benchmarks import find_corpora
