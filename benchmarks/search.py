@@ -202,8 +202,8 @@ def main() -> None:
         print(f"{arguments.pages:,} pages, {int(lengths.sum()):,} vectors of {arguments.dim} dimensions, "
               f"{torch.get_num_threads()} threads, one query of {TOKENS} vectors, median of {arguments.rounds}; "
               f"multiplied as integers: {quick or 'none'} bits")  # fmt: skip
-        for who, time_of in seconds.items():
-            print(f"{who:38} {1000 * time_of:9.1f} ms   {time_of / seconds['ours exact']:7.2f} x ours exact")
+        for engine, time_of in seconds.items():
+            print(f"{engine:38} {1000 * time_of:9.1f} ms   {time_of / seconds['ours exact']:7.2f} x ours exact")
         for left, right, sign, bar in BARS:
             ratio = seconds[left] / seconds[right]
             met = ratio <= bar if sign == "<=" else ratio >= bar

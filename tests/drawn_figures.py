@@ -38,5 +38,5 @@ def points(panel: Any) -> dict[str, list[tuple[float, float]]]:
 def shows_colours(path: Path, colours: list[str]) -> bool:
     """Whether a picture has pixels of each colour."""
     pixels = np.asarray(Image.open(path).convert("RGB")).reshape(-1, 3).astype(int)
-    wanted = [np.array([round(255 * part) for part in to_rgb(colour)]) for colour in colours]
-    return all((abs(pixels - colour).max(1) <= 2).sum() >= 5 for colour in wanted)
+    targets = [np.array([round(255 * part) for part in to_rgb(colour)]) for colour in colours]
+    return all((abs(pixels - colour).max(1) <= 2).sum() >= 5 for colour in targets)

@@ -42,9 +42,9 @@ class TinyRetrieval(AbsTaskRetrieval):
         self.queries, self.relevant_docs = {}, {}
         for lang in LANGUAGES:
             ids = [f"{lang}{i}" for i in range(3)]
-            asked = datasets.Dataset.from_dict({"id": ids, "text": [f"text of {i}" for i in ids]})
+            queries = datasets.Dataset.from_dict({"id": ids, "text": [f"text of {i}" for i in ids]})
             grades = [{f"p{self.numbers[i]}": 1, f"p{self.numbers[i + 1]}": 0} for i in range(3)]
-            self.queries[lang] = {"test": asked}
+            self.queries[lang] = {"test": queries}
             self.relevant_docs[lang] = {"test": dict(zip(ids, grades, strict=True))}
         self.data_loaded = True
 

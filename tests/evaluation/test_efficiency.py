@@ -90,8 +90,8 @@ def test_what_docpruner_realises_is_reported(models, images):
     model = models["colpali"]
     half = DocPruner(0.5).calibrate_on(model, images)
     latency = time_method(model, "docpruner@0.5", half, images, 1, 1)
-    kept = sum(len(p) for p in model.encode_pages(images, half)) / sum(len(p) for p in model.encode_pages(images))
-    assert latency.realised == pytest.approx(100 * kept)
+    share = sum(len(p) for p in model.encode_pages(images, half)) / sum(len(p) for p in model.encode_pages(images))
+    assert latency.realised == pytest.approx(100 * share)
 
 
 def test_nothing_leaves_the_device(models, monkeypatch):

@@ -169,13 +169,13 @@ def test_headlines(miniature):
             for suite in suites:
                 for kind in KINDS:
                     full = plain_suite(miniature.held_out, miniature.models[kind], suite, FULL)
-                    kept = {
+                    by_method = {
                         n: 100 * plain_suite(miniature.held_out, miniature.models[kind], suite, Method(n, ratio)) / full
                         for n in paper_methods()
                     }
-                    ours = kept.pop("anchorfold")
+                    ours = by_method.pop("anchorfold")
                     retained.append(ours)
-                    margins.append(ours - max(kept.values()))
+                    margins.append(ours - max(by_method.values()))
             assert int(line[1]) == len(retained)
             close(line[2], fmean(retained))
             close(line[5], fmean(margins))
@@ -233,8 +233,8 @@ def test_ablations(miniature):
 
 def test_calibration_and_efficiency(miniature):
     # Of four pairs those count whose full page scores above 0: with random weights not all do.
-    wanted = re.compile(r"score retained at ratio 0\.2, [1-4] pairs")
-    tables = [table for title, table in miniature.tables.items() if wanted.search(title)]
+    title_pattern = re.compile(r"score retained at ratio 0\.2, [1-4] pairs")
+    tables = [table for title, table in miniature.tables.items() if title_pattern.search(title)]
     assert len(tables) == len(KINDS)
     for ((heads, lines),) in tables:
         assert [line[0] for line in lines] == ["2", "3", "4", "6", "8", "10", "12"]

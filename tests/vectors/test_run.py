@@ -145,7 +145,7 @@ class Counted(VectorSource):
 
     def __init__(self, pages):
         super().__init__("counted", Fields())
-        self.count, self.made, self.most = pages, [], 0
+        self.count, self.references, self.most = pages, [], 0
 
     @classmethod
     def claims(cls, address):
@@ -158,10 +158,10 @@ class Counted(VectorSource):
         for number in range(self.count):
             if wanted("a", number + 1):
                 page = VectorPage("a", number + 1, vectors_of(number))
-                self.made.append(weakref.ref(page))
+                self.references.append(weakref.ref(page))
                 yield page
                 del page
-                self.most = max(self.most, sum(reference() is not None for reference in self.made))
+                self.most = max(self.most, sum(reference() is not None for reference in self.references))
 
 
 class TestStreaming:

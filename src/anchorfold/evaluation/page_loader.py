@@ -56,8 +56,8 @@ class Share(IterableDataset[tuple[str, Image.Image | str]]):
         worker = get_worker_info()
         number, count = (worker.id, worker.num_workers) if worker is not None else (0, 1)
         try:
-            for place, (name, render) in enumerate(islice(self.source(self.pixels), self.skip, None)):
-                if place % count == number:
+            for position, (name, render) in enumerate(islice(self.source(self.pixels), self.skip, None)):
+                if position % count == number:
                     yield name, render()
         except AnchorFoldError as error:
             yield "", str(error)  # an exception would come out with the process's traceback for its message

@@ -116,10 +116,10 @@ def test_questions_ask_for_what_is_printed(kind, word_list, tmp_path, monkeypatc
     assert texts
     for image, symbols, boxes, questions in drawn:
         printed = set(group_words(symbols, boxes).texts)
-        asked = {w.strip("?,").lower() for q in questions.values() for w in q.split()}
+        question_words = {w.strip("?,").lower() for q in questions.values() for w in q.split()}
         if questions:
-            assert len(asked & set(WORDS) & printed) >= 2
-        assert asked & set(WORDS) <= printed
+            assert len(question_words & set(WORDS) & printed) >= 2
+        assert question_words & set(WORDS) <= printed
         assert (ink_under(image, boxes) > 20).mean() > 0.97
 
 
