@@ -27,7 +27,7 @@ def recorded_figures() -> Iterator[dict[str, Any]]:
         yield figures
 
 
-def points(panel: Any) -> dict[str, list[tuple[float, float]]]:
+def points(panel: Any) -> dict[str, Any]:
     """The points of a panel's lines, `label -> [(x, y), ...]`, without those that stand in no legend."""
     lines = [(line.get_label(), line.get_xydata()) for line in panel.get_lines()]
     for bars in panel.containers:  # points with error bars: the label is the container's

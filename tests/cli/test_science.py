@@ -133,11 +133,11 @@ def test_report_draws_what_was_measured(corpus, checkpoints, tmp_path):
     notes = (tmp_path / "report.md").read_text()
     assert re.search(r"^\| \*\*anchorfold\*\* +\| +\*\*0\.25\*\* \|", notes, re.MULTILINE)
     assert re.search(r"^\| sap +\| +0\.25 \| +[+-]\d", notes, re.MULTILINE)
-    retention, storage, latency = pictures = [
-        f"{results['corpus']}-{kind}.png" for kind in ("retention", "storage", f"{results['fingerprint'][:8]}-latency")
-    ]
-    assert set(pictures) == set(figures)
-    assert all(picture in page for picture in pictures)
+    name = results["corpus"]
+    retention, storage = f"{name}-retention.png", f"{name}-storage.png"
+    costs = f"{name}-{results['fingerprint'][:8]}-latency.png"
+    assert set(figures) == {retention, storage, costs}
+    assert all(picture in page for picture in figures)
     lines: dict[str, list] = {}
     for row in sorted(results["rows"], key=lambda row: -(row["ratio"] or 0)):
         if row["ratio"] is not None and row["method"] != "none":
@@ -153,7 +153,7 @@ def test_report_draws_what_was_measured(corpus, checkpoints, tmp_path):
     by_label = {row["label"]: row for row in results["rows"]}
     assert points(panel)["one mean vector a page"] == [(1, by_label["1d-pooling@cap1"]["ndcg"])]
     assert {title_of(method) for method in lines} | {"full index", "one mean vector a page"} == set(points(panel))
-    (panel,) = figures[latency].axes
+    (panel,) = figures[costs].axes
     ours = by_label["anchorfold@0.5"]["ndcg_retention"]
     assert points(panel) == {"full index": [(1, 100)], "AnchorFold": [(pytest.approx(1.1), ours)]}
 

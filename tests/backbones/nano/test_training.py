@@ -288,7 +288,8 @@ def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
         pictures.draw_curves(data, ["reading", "words"], tmp_path / "curves.png")
     (panel,) = figures["curves.png"].axes
     assert panel.get_ylabel() == "right on training pieces, %"
-    first, second = (checkpoint.load(data / f"{name}.pt")["curve"] for name in ("reading", "words"))
+    states = [checkpoint.load(data / f"{name}.pt") or {} for name in ("reading", "words")]
+    first, second = (state["curve"] for state in states)
     assert points(panel)["reading"] == [(point["step"], 100 * point["right"]) for point in first]
     assert points(panel)["words"] == [(first[-1]["step"] + point["step"], 100 * point["right"]) for point in second]
     tinted = np.asarray(pictures.colour_page(corpus.load_page(page)[0], reads, 48, 24)).astype(int)
