@@ -2,6 +2,7 @@
 
 import lancedb
 import pyarrow
+import pytest
 import sentence_transformers
 import torch
 import transformers
@@ -16,5 +17,5 @@ import anchorfold.explain
 import anchorfold.index
 import anchorfold.index.index
 
-__all__ = ["ColPaliForRetrieval", "ColPaliProcessor", "anchorfold", "lancedb", "pyarrow", "sentence_transformers",
-           "torch", "transformers"]  # fmt: skip
+__all__ = ["ColPaliForRetrieval", "ColPaliProcessor", "anchorfold", "lancedb", "pyarrow", "pytest",
+           "sentence_transformers", "torch", "transformers"]  # fmt: skip
