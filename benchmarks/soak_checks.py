@@ -98,7 +98,7 @@ def check_table(index: Path, world: World, bits: int) -> tuple[list[Violation], 
     versions: dict[str, Version] = {}
     for source, name in {world.source(n): n for n in world.files}.items():
         if name in world.readable():
-            violations += compare(name, world.home / name, rows.pop(source, {}), world.files[name], bits)
+            violations += check_document(name, world.home / name, rows.pop(source, {}), world.files[name], bits)
             versions[source] = world.files[name]
         else:
             rows.setdefault(source, {})
@@ -114,7 +114,9 @@ def check_table(index: Path, world: World, bits: int) -> tuple[list[Violation], 
     return violations, versions, sum(len(v.numbers) for v in versions.values())
 
 
-def compare(name: str, path: Path, pages: Mapping[int, StoredPage], version: Version, bits: int) -> Iterator[Violation]:
+def check_document(
+    name: str, path: Path, pages: Mapping[int, StoredPage], version: Version, bits: int
+) -> Iterator[Violation]:
     """The stored pages of one readable file with the file."""
     numbers = {p: stored_number(row) for p, row in pages.items()}
     expected = dict(enumerate(version.numbers, 1))

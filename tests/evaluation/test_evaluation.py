@@ -12,7 +12,7 @@ from anchorfold.errors import AnchorFoldError, MismatchError
 from anchorfold.evaluation import score_pages as scoring_pass
 from anchorfold.evaluation.corpus import Query, local_corpus
 from anchorfold.evaluation.held_out import HeldOut, find_held_out, ready_compressors
-from anchorfold.evaluation.measure import compare, interval, measure, ndcg_by_query
+from anchorfold.evaluation.measure import interval, measure, ndcg_by_query, paired_difference
 from anchorfold.evaluation.methods import FULL, Method, choose_methods, paper_methods, takes_cap, variants
 from anchorfold.evaluation.page_loader import Share, ahead, named_pages
 from anchorfold.evaluation.plan import Plan, progress_line
@@ -311,7 +311,7 @@ class TestMeasuring:
         rng = np.random.default_rng(1)
         hard = {str(i): v for i, v in enumerate(rng.normal(50, 30, 200))}
         better = {k: v + 1 for k, v in hard.items()}
-        comparison = compare(better, hard)
+        comparison = paired_difference(better, hard)
         assert comparison["difference"] == pytest.approx(1)
         assert 0.99 < comparison["low"] <= comparison["high"] < 1.01
         low, high = interval(list(hard.values()))

@@ -81,7 +81,7 @@ def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def compare(one: dict[str, float], other: dict[str, float]) -> dict[str, Any]:
+def paired_difference(one: dict[str, float], other: dict[str, float]) -> dict[str, Any]:
     """The mean difference over the queries that both have, with a paired 95 % bootstrap interval."""
     shared = sorted(one.keys() & other.keys())
     differences = [one[q] - other[q] for q in shared]

@@ -16,7 +16,7 @@ from anchorfold.errors import AnchorFoldError
 from anchorfold.testing import tiny
 from tests.drawn_figures import recorded_figures, shows_colours
 from tests.training.colqwen25.one_step import one_step
-from training.colqwen25.controls import compare
+from training.colqwen25.controls import controlled_ndcg
 from training.colqwen25.curves import read_points
 from training.colqwen25.pairs import corpus_rows, open_page, validation_of
 from training.colqwen25.recipe import read_recipe
@@ -190,7 +190,7 @@ class TestAGC:
 
     def test_trained_tokens_beat_untrained_ones_and_random_anchors(self, agc, trained, material):
         validation = validation_of(corpus_rows(material / "shapes" / "test", material / "rendered", 2_000_000))
-        best, *others = compare(agc, trained[0], validation, cap=2).values()
+        best, *others = controlled_ndcg(agc, trained[0], validation, cap=2).values()
         assert best > 0.1 + max(others)
 
     def test_pages_carry_the_tokens_and_queries_none(self, agc, material):
