@@ -17,5 +17,7 @@ import anchorfold.explain
 import anchorfold.index
 import anchorfold.index.index
 
+torch.set_num_threads(1)  # others are at work beside them
+
 __all__ = ["ColPaliForRetrieval", "ColPaliProcessor", "anchorfold", "lancedb", "pyarrow", "pytest",
            "sentence_transformers", "torch", "transformers"]  # fmt: skip

@@ -14,7 +14,8 @@ from anchorfold.evaluation.corpus import Query, local_corpus
 from anchorfold.evaluation.held_out import HeldOut, find_held_out, ready_compressors
 from anchorfold.evaluation.measure import interval, measure, ndcg_by_query, paired_difference
 from anchorfold.evaluation.methods import FULL, Method, choose_methods, paper_methods, takes_cap, variants
-from anchorfold.evaluation.page_loader import Share, ahead, named_pages
+from anchorfold.evaluation.page_batches import ahead
+from anchorfold.evaluation.page_loader import Share, named_pages
 from anchorfold.evaluation.plan import Plan, progress_line
 from anchorfold.evaluation.query_scores import QueryScores
 from anchorfold.evaluation.results import save, summarise
