@@ -3,9 +3,12 @@
 import multiprocessing
 import os
 import runpy
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,15 +47,47 @@ def _run(script: Path | None, arguments: list[str], environment: dict[str, str],
         runpy.run_path(str(script), run_name="__main__")
 
 
-def completed(
+@dataclass
+class Running:
+    """`anchorfold` or a script, at work; what it prints goes to files in a folder."""
+
+    arguments: list[str]
+    process: ForkServerProcess
+    folder: Path
+
+    def printed(self, stream: str) -> str:
+        """What it has written to `stdout` or `stderr` so far."""
+        return (self.folder / stream).read_text()
+
+    def interrupt(self) -> None:
+        """Ctrl-C."""
+        os.kill(self.process.pid or 0, signal.SIGINT)
+
+    def wait(self) -> subprocess.CompletedProcess[str]:
+        """Its end."""
+        self.process.join()
+        code = self.process.exitcode or 0
+        return subprocess.CompletedProcess(self.arguments, code, self.printed("stdout"), self.printed("stderr"))
+
+
+@contextmanager
+def running(
     *arguments: object, script: Path | None = None, stdin: str = "", cwd: Path | None = None, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """`anchorfold` or a script with these arguments, run to its end."""
+) -> Iterator[Running]:
+    """`anchorfold` or a script with these arguments; it does not outlive the block."""
     words = [str(argument) for argument in arguments]
     with TemporaryDirectory() as folder:
         for name, content in (("stdin", stdin), ("stdout", ""), ("stderr", "")):
             Path(folder, name).write_text(content)
         process = start(_run, script, words, environment, str(cwd or os.getcwd()), folder)
-        process.join()
-        out, err = (Path(folder, name).read_text() for name in ("stdout", "stderr"))
-    return subprocess.CompletedProcess(words, process.exitcode or 0, out, err)
+        try:
+            yield Running(words, process, Path(folder))
+        finally:
+            process.kill()
+            process.join()
+
+
+def completed(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """As `running`, to its end."""
+    with running(*arguments, **options) as process:
+        return process.wait()

@@ -1,17 +1,9 @@
 """Commands in processes of their own."""
 
 import subprocess
-import sys
 from pathlib import Path
 
-from tests.forked import ENVIRONMENT, completed
-
-__all__ = ["ENVIRONMENT", "command", "run"]
-
-
-def command(*arguments: object) -> list[str]:
-    """For a process that starts from nothing."""
-    return [sys.executable, "-m", "anchorfold", *map(str, arguments)]
+from tests.forked import completed
 
 
 def run(

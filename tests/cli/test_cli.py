@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -21,7 +20,8 @@ from anchorfold.index.store.lock import writer_lock
 from anchorfold.index.store.pages import PageRow
 from anchorfold.index.store.table import PageTable
 from benchmarks.invented_index import append_pages, new_table, random_pages
-from tests.cli.processes import ENVIRONMENT, command, run
+from tests.cli.processes import run
+from tests.forked import ENVIRONMENT, running
 from tests.index.store.old_index import write_old_index
 from tests.number_reader import page_image, write_pdf
 
@@ -231,18 +231,15 @@ def test_an_index_of_version_0_1_says_how_to_convert_it(folder, copy):
 
 def test_ctrl_c_stops_cleanly_and_the_same_command_finishes(copy, checkpoints):
     write_pdf(copy / "many/m.pdf", list(range(400)))
-    arguments = command("index", "many", "--to", "m.index", "--model", checkpoints["colpali"])
-    process = subprocess.Popen(
-        arguments, cwd=copy, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
-    )
+    arguments = ("index", "many", "--to", "m.index", "--model", checkpoints["colpali"])
     data = copy / "m.index/segments"
-    deadline = time.monotonic() + 120
-    while not (data.exists() and os.listdir(data)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130, stderr
-    assert "run the same command again" in stdout
+    with running(*arguments, cwd=copy) as process:
+        while not (data.exists() and os.listdir(data)) and process.process.is_alive():
+            time.sleep(0.05)
+        process.interrupt()
+        stopped = process.wait()
+    assert stopped.returncode == 130, stopped.stderr
+    assert "run the same command again" in stopped.stdout
     some = json.loads(run("info", "m.index", "--json", cwd=copy).stdout)["pages"]
     assert 0 < some < 400
     run("index", "many", "--to", "m.index", cwd=copy)
@@ -250,26 +247,27 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_finishes(copy, checkpoints):
 
 
 def test_ctrl_c_while_waiting_for_another_writer_ends_at_once(copy):
-    with writer_lock(copy / "my.index", 0):
-        process = subprocess.Popen(
-            command("index", "reports", "--to", "my.index"), cwd=copy, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
-            text=True, env=ENVIRONMENT,
-        )  # fmt: skip
-        assert "waiting for it" in process.stderr.readline()
-        process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "after this batch" not in stderr
+    arguments = ("index", "reports", "--to", "my.index")
+    with writer_lock(copy / "my.index", 0), running(*arguments, cwd=copy) as process:
+        while "waiting for it" not in process.printed("stderr"):
+            assert process.process.is_alive(), process.printed("stderr")
+            time.sleep(0.05)
+        process.interrupt()
+        stopped = process.wait()
+    assert stopped.returncode == 130
+    assert "after this batch" not in stopped.stderr
 
 
 def test_two_writers_take_turns(copy):
     write_pdf(copy / "many/m.pdf", list(range(60)))
     write_pdf(copy / "more/n.pdf", list(range(60)))
-    both = [subprocess.Popen(command("index", d, "--to", "my.index"), cwd=copy, env=ENVIRONMENT, stderr=subprocess.PIPE,
-                             stdout=subprocess.PIPE, text=True) for d in ("many", "more")]  # fmt: skip
-    for process in both:
-        _, stderr = process.communicate(timeout=120)
-        assert process.returncode == 0, stderr
+    with (
+        running("index", "many", "--to", "my.index", cwd=copy) as many,
+        running("index", "more", "--to", "my.index", cwd=copy) as more,
+    ):
+        for process in (many, more):
+            ended = process.wait()
+            assert ended.returncode == 0, ended.stderr
     assert json.loads(run("info", "my.index", "--json", cwd=copy).stdout)["pages"] == 126
 
 
