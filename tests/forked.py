@@ -39,6 +39,7 @@ def _run(script: Path | None, arguments: list[str], environment: dict[str, str],
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     os.chdir(cwd)
     os.environ.update(environment)
+    sys.path[:0] = environment.get("PYTHONPATH", "").split(os.pathsep)  # as a new interpreter does
     if script is None:
         sys.argv = ["anchorfold", *arguments]
         runpy.run_module("anchorfold", run_name="__main__", alter_sys=True)
