@@ -1,5 +1,6 @@
 """The latency protocol: its manifest, and what is inside the clock."""
 
+import inspect
 import random
 from typing import Any
 
@@ -8,8 +9,8 @@ from PIL import Image
 
 from anchorfold import AnchorFold, DocPruner
 from anchorfold.attention.signals import Propagated
+from anchorfold.cli.bench_command import efficiency_command
 from anchorfold.compressors import FullIndex
-from anchorfold.evaluation import efficiency
 from anchorfold.evaluation.corpus import Corpus
 from anchorfold.evaluation.efficiency import time_method
 from anchorfold.evaluation.held_out import even_shares, sample_pages
@@ -102,4 +103,5 @@ def test_nothing_leaves_the_device(models, monkeypatch):
 
 
 def test_the_protocol_is_the_papers():
-    assert (efficiency.WARM_UP, efficiency.SAMPLE, efficiency.PASSES) == (30, 200, 3)
+    defaults = {name: option.default for name, option in inspect.signature(efficiency_command).parameters.items()}
+    assert (defaults["warm_up"], defaults["pages"], defaults["passes"]) == (30, 200, 3)

@@ -34,7 +34,6 @@ from anchorfold.evaluation.corpus import local_corpus
 from anchorfold.evaluation.held_out import find_held_out, ready_compressors, sample_pages
 from anchorfold.evaluation.methods import Method
 
-WARM_UP, SAMPLE, PASSES = 30, 200, 3
 EFFICIENCY_FILE = "efficiency.json"
 
 
