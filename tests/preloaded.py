@@ -1,6 +1,5 @@
 """What commands import; they are forked from a process that has it."""
 
-import lancedb
 import pyarrow
 import pytest
 import sentence_transformers
@@ -19,5 +18,5 @@ import anchorfold.index.index
 
 torch.set_num_threads(1)  # others are at work beside them
 
-__all__ = ["ColPaliForRetrieval", "ColPaliProcessor", "anchorfold", "lancedb", "pyarrow", "pytest",
+__all__ = ["ColPaliForRetrieval", "ColPaliProcessor", "anchorfold", "pyarrow", "pytest",
            "sentence_transformers", "torch", "transformers"]  # fmt: skip

@@ -280,6 +280,7 @@ exit $code
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_keeps_what_was_stored(copy, checkpoints):
     write_pdf(copy / "many/m.pdf", list(range(300)))
     (copy / "disk").mkdir()
@@ -308,8 +309,9 @@ def test_explain_draws_a_picture(folder, tmp_path):
     hits = json.loads(run("search", "my.index", "net revenue", "--json", "--top", "6", cwd=folder).stdout)["results"]
     (second,) = (hit for hit in hits if (hit["document"], hit["page"]) == ("reports/a.pdf", 2))
     assert f"a.pdf page 2: score {second['score']:.3f}" in completed.stdout
-    picture = np.asarray(Image.open(tmp_path / "why.png").convert("RGB")).astype(int)[74:-34]  # without its legend
-    assert (abs(picture[..., 0] - picture[..., 2]) > 20).any()  # pages are grey: colour is evidence
+    picture = np.asarray(Image.open(tmp_path / "why.png").convert("L")).astype(int)
+    for level in (10, 60):  # the bands of page 2; a random model finds no evidence to paint over them
+        assert (abs(picture - level) < 5).mean() > 0.02
     best = run("explain", "my.index", "net revenue", "--to", tmp_path / "best.jpg", cwd=folder)
     assert f"{hits[0]['document']} page {hits[0]['page']}: score {hits[0]['score']:.3f}" in best.stdout
     assert "document:page" in one_line(run("explain", "my.index", "x", "--page", "a.pdf", code=1, cwd=folder))

@@ -159,6 +159,7 @@ def test_report_draws_what_was_measured(corpus, checkpoints, tmp_path):
     assert points(panel) == {"full index": [(1, 100)], "AnchorFold": [(pytest.approx(1.1), ours)]}
 
 
+@pytest.mark.slow
 def test_bench_times_each_method_in_a_process_of_its_own(corpus, checkpoints, tmp_path):
     output = run("bench", "efficiency", "--corpus", corpus, "--model", checkpoints["colpali"], "--methods",
                  "docpruner", "--ratio", "0.25", "--calibration", corpus, "--pages", 4, "--warm-up", 2,

@@ -236,6 +236,7 @@ def test_reading_is_broken_down_by_what_and_how_large():
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
     """Stage 1 and stage 2 for a few steps each, then a checkpoint that loads."""
     curve = reading.train(data, data, steps=24, batch=2, rate=3e-3, seed=1, every=6, real=0.3)
