@@ -171,6 +171,7 @@ def test_bench_times_each_method_in_a_process_of_its_own(corpus, checkpoints, tm
     assert result["calibrated_on"] == str(corpus)
 
 
+@pytest.mark.slow
 def test_bench_needs_nothing_but_the_package(tmp_path, monkeypatch):
     monkeypatch.setattr(efficiency, "run_apart", efficiency.run_job)
     run("bench", "efficiency", "--methods", "1d-pooling", "--pages", 2, "--warm-up", 1, "--passes", 1, "--to", tmp_path)

@@ -67,6 +67,7 @@ def test_names_splits_and_languages_are_those_of_the_installed_mteb(known):
     assert task.metadata.dataset["revision"]
 
 
+@pytest.mark.slow
 def test_all_public_data_sets_of_vidore_v3_are_there():
     public = {t.metadata.name for t in mteb.get_benchmark("ViDoRe(v3)").tasks if t.metadata.is_public}
     assert {t.name for t in BENCHMARKS["vidore-v3"].values()} == public
