@@ -19,12 +19,15 @@ torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 KINDS = list(tiny.MAKERS)
 
 
+SHARED = {"two_nodes": "cluster", "served_folder": "serve"}  # what takes long to make, and who stays together for it
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """For several processes: a file's tests stay together, for what they share, and so do all that use the cluster."""
+    """For several processes: a file's tests stay together for what they share, and so do all that share more."""
     for item in items:
-        group = "cluster" if "two_nodes" in item.fixturenames else item.nodeid.split("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+        groups = [group for fixture, group in SHARED.items() if fixture in item.fixturenames]
+        item.add_marker(pytest.mark.xdist_group(groups[0] if groups else item.nodeid.split("::")[0]))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,6 +15,7 @@ from playwright.sync_api import sync_playwright
 from tests.forked import completed
 from tests.serve.browser import launch
 
+pytestmark = pytest.mark.slow
 PACKAGE = Path(__file__).parent / "brightness"
 TITLE = "Every other 0.05"
 
