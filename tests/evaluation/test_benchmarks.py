@@ -122,3 +122,19 @@ def test_mteb_measures_what_we_measure(models, tmp_path):
     measured = measure(scored, corpus.queries, [m.label for m in methods])["anchorfold@0.5"].ndcg
     ours = {lang: fmean(measured[q.id] for q in corpus.queries if q.kind == lang) for lang in LANGUAGES}
     assert {s["hf_subset"]: 100 * s["main_score"] for s in scores} == pytest.approx(ours, abs=0.01)
+
+
+def test_a_task_is_a_corpus_by_its_own_name(monkeypatch):
+    monkeypatch.setattr(benchmarks, "load_task", lambda _: TinyRetrieval())
+    monkeypatch.setattr(benchmarks, "check_task", lambda *_: None)
+    (corpus,) = find_corpora("Vidore2ESGReportsRetrieval") or []
+    assert (corpus.name, corpus.benchmark) == ("ESG Reports", "vidore-v2")
+
+
+def test_a_task_that_cannot_be_downloaded_is_one_sentence():
+    class Offline(TinyRetrieval):
+        def load_data(self, num_proc=None, **_):
+            raise ConnectionError("no route to the hub\nand a long story")
+
+    with pytest.raises(AnchorFoldError, match=r"Retrieval cannot be downloaded: no route to the hub\.$"):
+        task_corpus(Offline(), "ESG Reports", "vidore-v2")

@@ -93,3 +93,11 @@ def test_the_case_study_draws_methods_and_ratios(index, tmp_path):
         (frame,) = panel.patches
         assert (frame.get_width(), frame.get_height()) == (picture.shape[1] / 2, picture.shape[0] / 4)
     assert shows_colours(tmp_path / "case.png", ["#C00000"])
+
+
+@pytest.mark.parametrize("text", ["0.1,0.2,0.5", "a,b,c,d", "0.5,0,0.1,1", "0,0,1,1.2"])
+def test_what_is_no_box_is_refused(text):
+    from anchorfold.evaluation.figures.case_study import parse_box
+
+    with pytest.raises(AnchorFoldError, match="is no box"):
+        parse_box(text)

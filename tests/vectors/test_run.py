@@ -250,3 +250,10 @@ def test_a_killed_run_is_finished_by_the_same_command(tmp_path):
     killed, undisturbed = stored(index), stored(tmp_path / "undisturbed")
     assert len(killed) == 60
     assert all(torch.equal(killed[name], undisturbed[name]) for name in undisturbed)
+
+
+def test_an_index_is_compressed_into_itself_and_needs_no_export(tmp_path):
+    source, target = Counted(1), choose_target(str(tmp_path / "x.index"))
+    assert target.folder(source, Pooling1D(0.2), None) == tmp_path / "x.index"
+    with pytest.raises(AnchorFoldError, match="is an index: it needs no export"):
+        target.export(tmp_path)
