@@ -35,6 +35,8 @@ def index_command(
     bits: Annotated[int | None, typer.Option(help="Bits a stored number takes: 16 (default), 8, 4, 2, 1, or 32.")] = None,  # noqa: E501
     thumbnails: Annotated[bool, typer.Option(help="Keep a small picture of each page.")] = True,
     provenance: Annotated[bool, typer.Option(help="Keep where vectors come from: `explain` and heatmaps need it.")] = True,  # noqa: E501
+    text: Annotated[bool | None, typer.Option(help="Keep the text of pages, for `search --mode text` and hybrid; adds it to an index without. Default: yes.")] = None,  # noqa: E501
+    ocr: Annotated[bool | None, typer.Option("--ocr", help="Read pages without a text layer, with RapidOCR.", show_default=False)] = None,  # noqa: E501
     prune: Annotated[bool, typer.Option("--prune", help="Drop documents that are gone from these folders.")] = False,
     wait: Annotated[bool, typer.Option(help="Wait if another process is writing to the index.")] = True,
     device: Device = None,
@@ -58,6 +60,7 @@ def index_command(
       anchorfold index ./reports --to my.index --ray auto
     """
     from anchorfold.documents.listing import list_documents
+    from anchorfold.documents.ocr import require_ocr
     from anchorfold.index import Index
     from anchorfold.index.options import choose_compressor
     from anchorfold.index.store.folder import require_target
@@ -69,6 +72,8 @@ def index_command(
 
         import_ray()
         cluster = Cluster(ray, workers=workers, cpus=worker_cpus, gpus=worker_gpus, shared=shared)
+    if ocr:
+        require_ocr()
     require_target(to)
     listing = list_documents(paths, exclude=to)
     listing.require_some()
@@ -76,7 +81,8 @@ def index_command(
     quiet_libraries()
     index = Index.open_or_create(
         to, model, choose_compressor(method, ratio, cap) if given else None, bits=bits, thumbnails=thumbnails,
-        provenance=provenance, device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional,
+        provenance=provenance, text=text, ocr=ocr, device=device, trust_remote_code=trust_remote_code,
+        bidirectional=bidirectional,
     )  # fmt: skip
     with stopping() as stop, showing() as progress:
         report = index.add(
@@ -205,6 +211,8 @@ def summarise(index: Index, report: AddReport, as_json: bool) -> None:
         ("on disk", on_disk(info)),
         ("skipped", len(report.skipped)),
     ]
+    if report.texts:
+        rows.insert(2, ("texts", f"{report.texts:,} of pages that were there before"))
     table([("index", "left"), (str(index.path), "left")], rows)
     if report.interrupted:
         out.print("Stopped early: run the same command again to finish.")

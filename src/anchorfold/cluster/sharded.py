@@ -17,7 +17,6 @@ from anchorfold.errors import AnchorFoldError, UnavailableError
 from anchorfold.index import Hit, Index
 from anchorfold.index.live import LivePages
 from anchorfold.index.searching import PageSearch
-from anchorfold.index.selection import as_names, selector
 from anchorfold.index.store.table import PageTable
 
 LIMIT_SECONDS = 10.0  # that a query waits for a shard that died
@@ -115,9 +114,7 @@ class ShardSearch(PageSearch):
         deadline = time.monotonic() + self.limit
         while True:
             live = self.scanner().live
-            if documents is not None and not live.of_documents(selector(documents, live.documents.values())).any():
-                names = ", ".join(as_names(documents))
-                raise AnchorFoldError(f"{self.table.folder} holds no document that matches {names}.")
+            self.allowed(live, documents)  # says so if there are none
             answers = self._ask(live.version, (arrays, top, documents), deadline)
             if answers is not None:
                 return self._merged(live, answers, len(arrays), top)
@@ -164,5 +161,5 @@ class ShardSearch(PageSearch):
             pages = [page for answer in answers for page in answer.rankings[query]]
             best = sorted(pages, key=lambda page: (-page[1], page[0]))[:top]
             located = [(*live.page(number), score) for number, score in best]
-            hits.append([Hit(version.name, page, score, version.source) for version, page, score in located])
+            hits.append([Hit(version.name, page, score, version.source, score) for version, page, score in located])
         return hits

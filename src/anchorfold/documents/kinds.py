@@ -36,6 +36,10 @@ class Pages(ABC):
     def image(self, number: int) -> Image.Image:
         """Page `number`, from 0, in RGB; raises UnreadableDocumentError with the reason."""
 
+    def text(self, number: int) -> str:
+        """What page `number`, from 0, says, for kinds that know it without reading the picture; else nothing."""
+        return ""
+
     def close(self) -> None:  # noqa: B027
         """Let go of the file's bytes, if they are held."""
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from anchorfold.documents.kinds import Pages
 from anchorfold.documents.limits import MEMORY_EXIT, limit_memory, limit_time
-from anchorfold.documents.messages import MAX_REASON, pages_to_render, receive_request, send
+from anchorfold.documents.messages import MAX_REASON, MAX_TEXT, pages_to_render, receive_request, send
 from anchorfold.documents.pages import count_pages, load_pages
 from anchorfold.errors import UnreadableDocumentError
 
@@ -75,6 +75,7 @@ class RenderChild:
         stored: dict[str, list[int]],
         pixels: int,
         thumbnails: bool,
+        texts: bool,
         seconds: float,
     ) -> None:
         """Send the pages of a document, or what is wrong with it; `seconds` are for each page."""
@@ -89,19 +90,21 @@ class RenderChild:
             self.answer("opened", pages=len(pages), **vars(identity))
             for number in pages_to_render(len(pages), identity.digest, wanted, stored):
                 self.answer("started", page=number)
-                self.send_page(pages, number, thumbnails, seconds)
+                self.send_page(pages, number, thumbnails, texts, seconds)
         self.answer("done")
 
-    def send_page(self, pages: Pages, number: int, with_thumbnail: bool, seconds: float) -> None:
+    def send_page(self, pages: Pages, number: int, with_thumbnail: bool, with_text: bool, seconds: float) -> None:
         """Send one page, or what is wrong with it."""
         try:
             with limit_time(seconds):
                 image = pages.image(number)
                 small = thumbnail(image) if with_thumbnail else b""
+                text = pages.text(number)[:MAX_TEXT].encode("utf-8", "replace") if with_text else b""
         except UnreadableDocumentError as problem:
             self.answer("page problem", page=number, reason=printable(problem))
         else:
-            self.answer("picture", image.tobytes(), small, page=number, width=image.width, height=image.height)
+            size = {"width": image.width, "height": image.height, "thumbnail": len(small)}
+            self.answer("picture", image.tobytes(), small, text, page=number, **size)
 
     def open(self, path: str) -> Pages:
         """The document's pages, from memory if it is the last one and was not changed."""

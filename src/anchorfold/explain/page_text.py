@@ -1,4 +1,4 @@
-"""The text of an indexed page, from its original file."""
+"""The text of an indexed page: as it is stored, or from its original file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,20 @@ from anchorfold.documents.files import system_path
 from anchorfold.documents.page_text import page_text
 from anchorfold.errors import UnreadableDocumentError
 from anchorfold.explain.originals import is_unchanged
+from anchorfold.index import Index
+
+
+def text_of_page(index: Index, source: str, page: int) -> str | None:
+    """What a page says, empty if it says nothing: as stored, else from the original file; None if that is not at hand.
+
+    Args:
+        index: where.
+        source: the absolute path of the document.
+        page: from 1.
+    """
+    if index.settings.text and (stored := index.text_at(source, page)) is not None:
+        return stored.text
+    return find_text(index.details_at(source, page))
 
 
 def find_text(row: Mapping[str, Any]) -> str | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.errors import AnchorFoldError, LockedError
+from anchorfold.index.hybrid import Mode, TextSearch, require_mode
 from anchorfold.index.live import LivePages
 from anchorfold.index.model import IndexModel
 from anchorfold.index.scan import Scanner
@@ -25,6 +26,7 @@ from anchorfold.index.store.pages import StoredPage
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.index.store.snapshot import Snapshot
 from anchorfold.index.store.table import PageTable
+from anchorfold.index.store.texts import PageText, row_number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,6 +62,13 @@ class Index:
     def __init__(self, table: PageTable, model: IndexModel) -> None:
         self._table, self._model = table, model
         self._search = PageSearch(table)
+        self._texts = TextSearch(self._search)
+
+    @property
+    def _text_search(self) -> TextSearch:
+        if self._texts.search is not self._search:  # shards took its place
+            self._texts = TextSearch(self._search)
+        return self._texts
 
     @classmethod
     def create(
@@ -71,6 +80,8 @@ class Index:
         bits: int | None = None,
         thumbnails: bool = True,
         provenance: bool = True,
+        text: bool = True,
+        ocr: bool = False,
         **load_options: Any,
     ) -> Self:
         """A new, empty index.
@@ -82,13 +93,15 @@ class Index:
             bits: a stored number takes: 16 (if None), 8, 4, 2 or 1; 32 for float32.
             thumbnails: keep a small picture of each page.
             provenance: keep which patches each vector comes from, which explaining an answer needs.
+            text: keep the text of pages, for searching by it.
+            ocr: read pages without a text layer with RapidOCR (`anchorfold[ocr]`).
             **load_options: for `anchorfold.load`.
         """
         from anchorfold.index.making import StoreOptions, make_index, opened
 
         if opened(Path(path)) is not None:
             raise AnchorFoldError(f"{path} holds an index already: open it, or choose another folder.")
-        options = StoreOptions(bits, thumbnails, provenance)
+        options = StoreOptions(bits, thumbnails, provenance, text, ocr)
         table, encoder = make_index(Path(path), model, compressor, options, load_options)
         return cls(table, IndexModel(table.folder, table.settings, encoder, load_options))
 
@@ -115,20 +128,25 @@ class Index:
         bits: int | None = None,
         thumbnails: bool = True,
         provenance: bool = True,
+        text: bool | None = None,
+        ocr: bool | None = None,
         **load_options: Any,
     ) -> Self:
         """The index at a path, made if there is none.
 
-        The arguments are those of `create`; what is given must agree with an index that exists, and None does.
+        The arguments are those of `create`; what is given must agree with an index that exists, and None does. Text and
+        OCR can be added to an index that has none: the next `add` reads the text of the pages that are there.
         """
         from anchorfold.index.making import StoreOptions, make_index, opened
         from anchorfold.index.options import require_same
+        from anchorfold.index.reading import add_text
 
         table = opened(Path(path))
         if table is None:
-            options = StoreOptions(bits, thumbnails, provenance)
+            options = StoreOptions(bits, thumbnails, provenance, text is not False, bool(ocr))
             table, model = make_index(Path(path), model or DEFAULT_MODEL, compressor, options, load_options)
         require_same(table.settings, compressor, bits)
+        add_text(table, text, ocr)
         return cls(table, IndexModel(table.folder, table.settings, model, load_options))
 
     # What it is.
@@ -199,6 +217,7 @@ class Index:
         from anchorfold.index.candidate_files import update_lists
         from anchorfold.index.ingest import Ingest
         from anchorfold.index.progress import AddReport
+        from anchorfold.index.reading import read_missing
 
         if batch_size is not None and batch_size < 1:
             raise AnchorFoldError(f"a batch needs at least 1 page, got {batch_size}.")
@@ -207,6 +226,8 @@ class Index:
             with self._writing(wait, waiting, stop):
                 with self._source(batch_size, cluster) as source:
                     report = Ingest(self._table, source, progress, stop).run(listing, prune)
+                    pixels = self.model.page_pixels if self.settings.ocr else 0
+                    report.texts = read_missing(self._table, listing.documents, pixels, stop)
                 self._table.tidy()
                 update_lists(self._table)
         except LockedError:
@@ -218,9 +239,11 @@ class Index:
     def _source(self, batch_size: int | None, cluster: SourceMaker | None) -> AbstractContextManager[PageSource]:
         if cluster is not None:
             return cluster.source(self._model.recipe(batch_size))
+        from anchorfold.index.reading import TextReader
         from anchorfold.index.source import LocalSource
 
-        return nullcontext(LocalSource(self.model, self.compressor, batch_size or self.model.default_batch))
+        size = batch_size or self.model.default_batch
+        return nullcontext(LocalSource(self.model, self.compressor, size, TextReader(self.settings)))
 
     def remove(self, names: str | Path | Sequence[str | Path], *, wait: float = -1) -> list[str]:
         """Remove documents by name as given, path, folder or pattern; returns the names removed."""
@@ -249,14 +272,14 @@ class Index:
 
     @overload  # a text is a sequence of texts too, so the checker sees an overlap where none is meant
     def search(  # type: ignore[overload-overlap]
-        self, query: str, top: int = 10, *, documents: str | Sequence[str] | None = None, exact: bool | None = None,
-        candidates: int | None = None,
+        self, query: str, top: int = 10, *, mode: Mode | None = None, documents: str | Sequence[str] | None = None,
+        exact: bool | None = None, candidates: int | None = None,
     ) -> list[Hit]: ...  # fmt: skip
 
     @overload
     def search(
-        self, query: Sequence[str], top: int = 10, *, documents: str | Sequence[str] | None = None,
-        exact: bool | None = None, candidates: int | None = None,
+        self, query: Sequence[str], top: int = 10, *, mode: Mode | None = None,
+        documents: str | Sequence[str] | None = None, exact: bool | None = None, candidates: int | None = None,
     ) -> list[list[Hit]]: ...  # fmt: skip
 
     def search(
@@ -264,6 +287,7 @@ class Index:
         query: str | Sequence[str],
         top: int = 10,
         *,
+        mode: Mode | None = None,
         documents: str | Sequence[str] | None = None,
         exact: bool | None = None,
         candidates: int | None = None,
@@ -273,6 +297,7 @@ class Index:
         Args:
             query: a text or several.
             top: pages a query.
+            mode: by what pages look like ("visual", also if None), by what they say ("text"), or by both ("hybrid").
             documents: only pages of these: names, paths, folders or patterns such as `*.pdf`.
             exact: True scores every page; else large indexes choose candidates first (`docs/scale.md`). The score of
                 a page is the same either way.
@@ -281,8 +306,17 @@ class Index:
         texts = [query] if isinstance(query, str) else list(query)
         if top < 1:
             raise AnchorFoldError(f"top must be at least 1, got {top}.")
-        vectors = self.encode_queries(texts)
-        hits = self.search_vectors(vectors, top, documents=documents, exact=exact, candidates=candidates)
+        mode = mode or "visual"
+        require_mode(mode)
+        filters: dict[str, Any] = {"documents": documents}
+        options: dict[str, Any] = {"exact": exact, "candidates": candidates}
+        if mode == "text":
+            hits = self._text_search.text_hits(texts, top, filters)
+        elif mode == "hybrid":
+            self._text_search.require_text()  # before a model is loaded
+            hits = self._text_search.hybrid_hits(texts, self.encode_queries(texts), top, filters, **options)
+        else:
+            hits = self._search.hits(self.encode_queries(texts), top, **filters, **options)
         return hits[0] if isinstance(query, str) else hits
 
     def encode_queries(self, texts: Sequence[str]) -> Sequence[Tensor | np.ndarray]:
@@ -330,6 +364,13 @@ class Index:
     def details_at(self, source: str, page: int) -> dict[str, Any]:
         """What is known of a page, without reading its vectors."""
         return self._read_page(source, page, StoredPage.details)
+
+    def text_at(self, source: str, page: int) -> PageText | None:
+        """What a page says, by the absolute path of its document; None if the index does not know it."""
+        self._table.refresh()
+        documents = self._table.state.documents.items()
+        number = next((n for n, version in documents if version.live and version.source == source), None)
+        return None if number is None else self._table.texts.text(row_number(number, page))
 
     def _read_page(self, source: str, page: int, read: Callable[[StoredPage], T]) -> T:
         def from_snapshot(snapshot: Snapshot) -> T:

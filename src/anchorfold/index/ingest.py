@@ -16,6 +16,7 @@ from anchorfold.index.progress import AddReport, Progress, Share
 from anchorfold.index.source import PageEncoded, PageEvent, PageLeftOut, PageSource
 from anchorfold.index.store.pages import DocumentState, PageRow
 from anchorfold.index.store.table import PageTable
+from anchorfold.index.store.texts import PageText
 from anchorfold.page import EncodedPage
 
 COMMIT_PAGES = 32
@@ -112,7 +113,8 @@ class Ingest:
             self._share.finish(document.source)
         self.show(self.progress)
         readings = {d.source: _Reading(d, states.get(d.source) or DocumentState(d.name)) for d in plan.read}
-        requests = [Request(r.document, stored_pages(r.state)) for r in readings.values()]
+        texts = self.table.settings.text
+        requests = [Request(r.document, stored_pages(r.state), texts=texts) for r in readings.values()]
         try:
             with closing(self.source.events(requests, self.stop)) as events:
                 for event in events:
@@ -144,7 +146,9 @@ class Ingest:
                 self._rows.append(self._row(event, reading, problem=event.problem))
             case PageEncoded():
                 reading.identity = event.identity
-                self._rows.append(self._row(event, reading, encoded=event.page, thumbnail=event.thumbnail))
+                self._rows.append(
+                    self._row(event, reading, encoded=event.page, thumbnail=event.thumbnail, text=event.text)
+                )
                 self.report.pages += 1
                 self.report.vectors += len(event.page)
                 self.report.full_vectors += event.page.full
@@ -184,13 +188,14 @@ class Ingest:
 
     def _row(
         self, event: PageEncoded | PageFailed, reading: _Reading, encoded: EncodedPage | None = None,
-        thumbnail: bytes = b"", problem: str | None = None,
+        thumbnail: bytes = b"", problem: str | None = None, text: PageText | None = None,
     ) -> PageRow:  # fmt: skip
         document, identity = event.document, event.identity
         return PageRow(
             source=document.source, document=document.name, page=event.number + 1, pages=event.total,
             digest=identity.digest, size=identity.size, modified=identity.modified, live=not reading.staged,
             encoded=encoded, thumbnail=thumbnail if self.table.settings.thumbnails else b"", problem=problem,
+            text=text,
         )  # fmt: skip
 
     def _commit_is_due(self) -> bool:

@@ -23,6 +23,7 @@ class AddReport:
     pages: int = 0
     vectors: int = 0
     full_vectors: int = 0
+    texts: int = 0  # of pages that were stored before without their text
     skipped: list[tuple[str, str]] = field(default_factory=list)
     seconds: float = 0.0
     encode_seconds: float = 0.0

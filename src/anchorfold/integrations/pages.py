@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from anchorfold.explain.page_text import find_text
+from anchorfold.explain.page_text import text_of_page
 from anchorfold.index import Index
 from anchorfold.serve.library import Library, PageReference
 
@@ -59,7 +59,7 @@ class PageRetriever:
         """The best pages, best first."""
         pages = []
         for hit in self.index.search(query, self.top, documents=self.documents):
-            text = find_text(self.index.details_at(hit.source, hit.page)) if self.text else None
+            text = text_of_page(self.index, hit.source, hit.page) if self.text else None
             image = None
             if self.pixels is not None:
                 picture = self._library.picture(PageReference(hit.source, hit.page, hit.document), self.pixels)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from anchorfold import __version__
 from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError
-from anchorfold.explain.page_text import find_text
+from anchorfold.explain.page_text import text_of_page
 from anchorfold.explain.pictures import draw, explain
 from anchorfold.serve.library import Library, PageReference, page_id
 
@@ -77,7 +77,7 @@ def create_server(library: Library) -> MCPServer[Any]:
             ) from None
 
     def text_of(page: PageReference) -> str:
-        text = find_text(library.index.details_at(page.source, page.number))
+        text = text_of_page(library.index, page.source, page.number)
         if text is None:
             raise AnchorFoldError(f"{page.document} is gone or has changed since it was indexed: no text is at hand.")
         return text

@@ -15,6 +15,7 @@ from anchorfold.index.store.catalogue import Document
 from anchorfold.index.store.provenance import pack, unpack
 from anchorfold.index.store.segment import NUMBERS, Column, Segment, array_column, blob_columns
 from anchorfold.index.store.settings import IndexSettings
+from anchorfold.index.store.texts import PageText
 
 if TYPE_CHECKING:
     from anchorfold.page import EncodedPage
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PageRow:
-    """A page to be stored. `page` counts from 1; a page that could not be read has no vectors and a `problem`."""
+    """A page to be stored. `page` counts from 1; a page that could not be read has no vectors and a `problem`.
+
+    `text` is what it says, None if nobody knows.
+    """
 
     source: str
     document: str
@@ -35,6 +39,7 @@ class PageRow:
     encoded: EncodedPage | None
     thumbnail: bytes = b""
     problem: str | None = None
+    text: PageText | None = None
 
 
 @dataclass

@@ -23,6 +23,7 @@ from anchorfold.index.store.pages import DocumentState, PageRow, columns_of
 from anchorfold.index.store.segment import Column, write_columns
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.index.store.snapshot import SEGMENTS, OpenSegments, Snapshot, segment_path
+from anchorfold.index.store.texts import PageTexts, row_number
 
 T = TypeVar("T")
 OLD_TABLE = "pages.lance"  # of version 0.1
@@ -35,6 +36,7 @@ class PageTable(Snapshot):
     def __init__(self, folder: Path, state: State) -> None:
         super().__init__(folder, state, OpenSegments(folder))
         self._catalogue = Catalogue(folder)
+        self.texts = PageTexts(folder)
         self._moving = threading.Lock()  # a reader of the same object must not take a writer's version back
 
     @classmethod
@@ -42,6 +44,8 @@ class PageTable(Snapshot):
         """A new index in a folder that is empty or not there yet."""
         with storage_errors(folder):
             (folder / SEGMENTS).mkdir(parents=True, exist_ok=True)
+            if settings.text:
+                PageTexts(folder).create()
             return cls(folder, Catalogue(folder).create(settings))
 
     @classmethod
@@ -97,11 +101,24 @@ class PageTable(Snapshot):
                     row.source, row.document, row.digest, row.size, row.modified, row.pages, row.live
                 )
         columns = columns_of(rows, [numbers[row.source, row.digest] for row in rows], state.settings)
+        texts = {row_number(numbers[r.source, r.digest], r.page): r.text for r in rows if r.text is not None}
+        if state.settings.text and texts:
+            self.texts.put(texts, state.next_document)  # before the commit: a page is never live without its text
         segment = state.next_segment
         with storage_errors(self.folder):
             entry = write_columns(segment_path(self.folder, segment), len(rows), columns)
         self._commit(Patch(new, {segment: entry}))
         self._merge_tiers()
+
+    def keep_text(self, ocr: bool) -> None:
+        """From now on the index keeps text, with `ocr` also of pages without a text layer; what is there lacks it."""
+        settings = replace(self.settings, text=True, ocr=ocr)
+        with storage_errors(self.folder), self._moving:
+            self.texts.create(complete=False)
+            self.texts.set_complete(False)
+            self._state = self._catalogue.write_anew(
+                replace(self._state, settings=settings, version=self._state.version + 1)
+            )
 
     def promote(self, source: str, digest: str, size: int, modified: int) -> None:
         """Replace a document by its staged version: one commit makes it live and drops all others.
@@ -145,6 +162,7 @@ class PageTable(Snapshot):
         for members in with_garbage(self.segments(), numbers_in_use(self._state)):
             self._merge(members)
         self._merge_tiers()  # last: what was rewritten is smaller, and may now be one of many of a size
+        self.texts.drop_unknown(self._state.documents)
         self.remove_left_overs()
 
     def remove_left_overs(self) -> None:
