@@ -27,6 +27,7 @@ from anchorfold.index.store.settings import IndexSettings
 from anchorfold.index.store.snapshot import Snapshot
 from anchorfold.index.store.table import PageTable
 from anchorfold.index.store.texts import PageText, row_number
+from anchorfold.index.words import expression_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -306,7 +307,7 @@ class Index:
         texts = [query] if isinstance(query, str) else list(query)
         if top < 1:
             raise AnchorFoldError(f"top must be at least 1, got {top}.")
-        mode = mode or "visual"
+        mode = mode or self.modes[0]
         require_mode(mode)
         filters: dict[str, Any] = {"documents": documents}
         options: dict[str, Any] = {"exact": exact, "candidates": candidates}
@@ -371,6 +372,22 @@ class Index:
         documents = self._table.state.documents.items()
         number = next((n for n, version in documents if version.live and version.source == source), None)
         return None if number is None else self._table.texts.text(row_number(number, page))
+
+    def matched_words(self, query: str, source: str, page: int) -> list[str]:
+        """The words of a page that match a query, as they stand there; none if the index keeps no text."""
+        row = self._text_search.page_row(source, page) if self.has_text else None
+        expression = expression_of(query)
+        return self._table.texts.matched_words(expression, row) if row is not None and expression else []
+
+    @property
+    def has_text(self) -> bool:
+        """Whether it can be searched by text."""
+        return self.settings.text and bool(self._table.texts)
+
+    @property
+    def modes(self) -> list[Mode]:
+        """The ways in which it can be searched, the one that is taken if none is named first."""
+        return ["visual", "hybrid", "text"] if self.has_text else ["visual"]
 
     def _read_page(self, source: str, page: int, read: Callable[[StoredPage], T]) -> T:
         def from_snapshot(snapshot: Snapshot) -> T:

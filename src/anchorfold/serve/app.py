@@ -12,6 +12,8 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from anchorfold import __version__
 from anchorfold.errors import AnchorFoldError, UnavailableError
+from anchorfold.index import Hit
+from anchorfold.index.hybrid import Mode
 from anchorfold.serve.choices import Choice, choices, first_choices, method_pattern
 from anchorfold.serve.guard import Bounded, Guard
 from anchorfold.serve.library import Library, PageReference, public_model
@@ -38,6 +40,10 @@ class Result(BaseModel):
     document: str
     page: int = Field(description="Counted from 1.")
     score: float
+    visual: float | None = Field(None, description="MaxSim of what the page looks like; null if that was not asked.")
+    text: float | None = Field(None, description="BM25 of what it says, 0 if no word matches; null if not asked.")
+    snippet: str = Field("", description="A piece of its text.")
+    matches: list[tuple[int, int]] = Field([], description="Where words of the query stand in it: first, last + 1.")
 
 
 class Results(BaseModel):
@@ -70,12 +76,14 @@ class Info(BaseModel):
     bytes: int = Field(description="The whole folder, as `du -sb` counts it.")
     provenance_bytes: int = Field(description="The part of it that says which patches vectors come from.")
     thumbnail_bytes: int = Field(description="The part of it that is pictures.")
+    text_bytes: int = Field(description="The part of it that is text and its index.")
     vector_bytes: int
     full_vector_bytes: int
     times_smaller: float
     model: str
     method: str
     settings: dict[str, Any]
+    modes: list[Mode] = Field(description="Ways to search it; the first is the one that is taken if none is named.")
     choices: list[OfferedMethod] = Field(description="Methods that /compare offers; it takes other ratios too.")
 
 
@@ -150,17 +158,17 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
             OfferedMethod(method=str(c), title=c.title, colour=c.colour, first=c in first)
             for c in listed
         ]  # fmt: skip
-        return Info(name=library.index.path.resolve().name, choices=offers, **shared)
+        return Info(name=library.index.path.resolve().name, choices=offers, modes=library.index.modes, **shared)
 
     @app.get("/api/search", tags=["index"], responses={503: PROBLEMS[503]})
     def search(
         q: QueryText,
         top: Annotated[int, Query(ge=1, le=MAX_TOP)] = 12,
         document: Annotated[str | None, Query(max_length=MAX_QUERY, description="A name or pattern.")] = None,
+        mode: Annotated[Mode | None, Query(description="One of those that /api/info names.")] = None,
     ) -> Results:
         """The best pages for a query."""
-        hits = library.search(q, top, document)
-        results = [Result(id=i, document=p.document, page=p.number, score=round(s, 6)) for i, p, s in hits]
+        results = [as_result(*found) for found in library.search(q, top, document, mode)]
         return Results(query=q, results=results, searched=library.searched)
 
     def page_of(identity: str) -> PageReference:
@@ -192,6 +200,11 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
         """Which patches answer which word."""
         return Explained(**library.explain(page_of(page_id), q))
 
+    @app.get("/api/pages/{page_id}/words", tags=["pages"], responses=PROBLEMS)
+    def words(page_id: str, q: QueryText) -> list[tuple[float, float, float, float]]:
+        """Where words of a query stand: left, top, right, bottom as shares of the page, by the text's own boxes."""
+        return library.words(page_of(page_id), q)
+
     @app.get("/api/pages/{page_id}/compare", tags=["pages"], responses=PROBLEMS)
     def compare(
         page_id: str,
@@ -211,6 +224,13 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
     for address, (name, kind) in STATIC.items():
         app.add_api_route(address, static_file(name, kind), include_in_schema=False)
     return Guard(Bounded(app, limit), token)
+
+
+def as_result(identity: str, page: PageReference, hit: Hit) -> Result:
+    """A hit as the world may see it."""
+    visual, text = (None if score is None else round(score, 6) for score in (hit.visual, hit.text))
+    return Result(id=identity, document=page.document, page=page.number, score=round(hit.score, 6), visual=visual,
+                  text=text, snippet=hit.snippet, matches=list(hit.matches))  # fmt: skip
 
 
 def picture_answer(data: bytes) -> Response:

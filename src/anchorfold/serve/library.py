@@ -16,10 +16,13 @@ from PIL import Image
 from anchorfold.backbones.encoder import require_comparable
 from anchorfold.compressors import Compressor, FullIndex, wanted_signals
 from anchorfold.documents.files import matches
+from anchorfold.documents.page_text import Box
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explain.evidence import Evidence, evidence
 from anchorfold.explain.originals import find_image, is_unchanged
-from anchorfold.index import Index
+from anchorfold.explain.page_text import find_words
+from anchorfold.index import Hit, Index
+from anchorfold.index.hybrid import Mode
 from anchorfold.page import EncodedPage, PatchGrid
 from anchorfold.scoring import maxsim, score_retention
 
@@ -90,8 +93,10 @@ class Library:
             self._pages = {page_id(s, p): PageReference(s, p, self._names[s]) for s, _, p in pages}
             self._version = live.version
 
-    def search(self, query: str, top: int, document: str | None) -> list[tuple[str, PageReference, float]]:
-        """The best pages as (id, page, score); `document` is a public name or a pattern; a blank one finds nothing."""
+    def search(
+        self, query: str, top: int, document: str | None, mode: Mode | None = None
+    ) -> list[tuple[str, PageReference, Hit]]:
+        """The best pages as (id, page, hit); `document` is a public name or a pattern; a blank one finds nothing."""
         self._refresh()
         sources: Sequence[str] | None = None
         if document is not None:
@@ -100,9 +105,9 @@ class Library:
             if not sources:
                 return []
         scored = []
-        for hit in self.index.search(query, top, documents=sources):
+        for hit in self.index.search(query, top, mode=mode, documents=sources):
             name = self._names.get(hit.source, os.path.basename(hit.document))
-            scored.append((page_id(hit.source, hit.page), PageReference(hit.source, hit.page, name), hit.score))
+            scored.append((page_id(hit.source, hit.page), PageReference(hit.source, hit.page, name), hit))
         return scored
 
     @property
@@ -159,6 +164,10 @@ class Library:
         explained = self.index.model.explain_query(query)
         answer = evidence(explained.vectors, explained.labels, explained.words, encoded_page)
         return {**as_json(answer, encoded_page), "original": is_unchanged(row)}
+
+    def words(self, page: PageReference, query: str) -> list[Box]:
+        """Where the words of a query stand on a page: left, top, right, bottom as shares of it."""
+        return find_words(self.index, query, page.source, page.number)
 
     def compare(self, page: PageReference, query: str, compressors: Sequence[Compressor]) -> list[dict[str, Any]]:
         """The same page and query under several compressors; needs the original document.

@@ -18,6 +18,7 @@ from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explain.page_text import text_of_page
 from anchorfold.explain.pictures import draw, explain
+from anchorfold.index.hybrid import Mode
 from anchorfold.serve.library import Library, PageReference, page_id
 
 MAX_TOP, MAX_SIDE, MAX_QUERY, MAX_DOCUMENTS = 50, 2000, 1000, 1000
@@ -40,6 +41,7 @@ class PageHit(BaseModel):
     page: int
     score: float
     uri: str = Field(description="The page as a resource.")
+    snippet: str = Field("", description="A piece of its text with words of the query, if text was searched.")
 
 
 class IndexedDocument(BaseModel):
@@ -91,12 +93,19 @@ def create_server(library: Library) -> MCPServer[Any]:
         query: QueryText,
         top: Annotated[int, Field(ge=1, le=MAX_TOP, description="How many pages.")] = 5,
         document: Annotated[str | None, Field(max_length=MAX_QUERY, description="Only pages of this document: its name, or a pattern such as '*.pdf'.")] = None,  # noqa: E501
+        mode: Annotated[Mode | None, Field(description="By what pages look like (visual), by their text (for names, numbers, exact words), or by both (hybrid).")] = None,  # noqa: E501
     ) -> list[PageHit]:  # fmt: skip
         """Find the pages that answer a question, best first. Works on what pages look like: tables, charts, scans."""
         with plain_errors():
             return [
-                PageHit(document=page.document, page=page.number, score=round(score, 4), uri=page_uri(page))
-                for _, page, score in library.search(query, top, document)
+                PageHit(
+                    document=page.document,
+                    page=page.number,
+                    score=round(hit.score, 4),
+                    uri=page_uri(page),
+                    snippet=hit.snippet,
+                )
+                for _, page, hit in library.search(query, top, document, mode)
             ]
 
     @tool("List documents")
