@@ -125,7 +125,7 @@ class PageTexts:
                 ranges = ((row_number(number, 0), row_number(number + 1, 0)) for number in unknown)
                 file.executemany("DELETE FROM pages WHERE id >= ? AND id < ?", ranges)
             with _errors(self.folder), closing(_connect(self.path)) as file:
-                file.execute("PRAGMA incremental_vacuum").fetchall()
+                file.executescript("PRAGMA incremental_vacuum")  # `execute` would stop after a page
 
     def set_complete(self, complete: bool) -> None:
         """Note whether every stored page has its text here."""
@@ -224,6 +224,8 @@ class PageTexts:
             with self._reading() as file, closing(sqlite3.connect("", isolation_level=None)) as copy:
                 file.backup(copy)  # the check of the words asks for the right to write
                 copy.text_factory = bytes
+                if _schema(copy) != _schema_of_new():
+                    return "its tables are not those that were made"
                 for row in copy.execute("SELECT id, text, ocr, checksum FROM pages"):
                     self._verified(*row)
                 if copy.execute("PRAGMA integrity_check(1)").fetchone() != (b"ok",):
@@ -291,6 +293,19 @@ def _fill(file: sqlite3.Connection, rows: Iterable[tuple[int, str, int, int]], c
     file.execute("COMMIT")
 
 
+def _schema(file: sqlite3.Connection) -> list[tuple[object, ...]]:
+    """The tables and triggers of a file that are ours; FTS5 has further ones of its own."""
+    ours = "('pages', 'words', 'added', 'dropped')"
+    return file.execute(f"SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name IN {ours} ORDER BY name").fetchall()  # fmt: skip  # noqa: E501
+
+
+def _schema_of_new() -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as file:
+        file.text_factory = bytes
+        file.executescript(SCHEMA)
+        return _schema(file)
+
+
 def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
     """Read-write even for readers: after a crash, whoever comes first takes the half transaction back.
 
@@ -331,4 +346,5 @@ def _explained(error: sqlite3.Error, folder: Path) -> StoreError:
         return StoreError(f"{folder / FILE} cannot be read or written: permission denied, or it is gone.")
     if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM):
         return StoreError(f"{folder / FILE} cannot be read or written ({error}): try again.")
-    return damaged(folder, f"{FILE} is not as it was written ({error})")
+    reason = next(iter(str(error).splitlines()), "")[:80]
+    return damaged(folder, f"{FILE} is not as it was written: {reason}")
