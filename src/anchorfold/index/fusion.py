@@ -1,10 +1,16 @@
-"""One order of pages from two: by what they look like, and by what they say."""
+"""One order of pages from two: by what they look like, and by what they say.
+
+Fusing by ranks, or with equal weights, lets the side that knows nothing of a query drag the other down. Here each side
+counts by how decisive it is for the query: how far its best page stands out from the next ones. `benchmarks/hybrid.py`
+measures it.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 POOL = 100  # best pages of each side that both sides score
+RIVALS = 10  # next pages that the best one is compared with
 
 
 def fused(visual: np.ndarray, text: np.ndarray, silent: np.ndarray) -> np.ndarray:
@@ -12,13 +18,25 @@ def fused(visual: np.ndarray, text: np.ndarray, silent: np.ndarray) -> np.ndarra
 
     `silent (n,)` is true for pages without any text: these count by their pixels alone.
     """
-    looks = _standard(visual)
+    looks = standard(visual)
     if not text.any():
         return looks
-    words = np.where(silent, looks, _standard(text))
-    return looks + words
+    words = np.where(silent, looks, standard(text))
+    by_looks, by_words = decisiveness(visual) ** 2, decisiveness(text) ** 2
+    share = by_words / (by_looks + by_words) if by_looks + by_words > 0 else 0.5
+    both: np.ndarray = (1 - share) * looks + share * words
+    return both
 
 
-def _standard(scores: np.ndarray) -> np.ndarray:
+def standard(scores: np.ndarray) -> np.ndarray:
+    """`(n,)` scores around 0 with a spread of 1; all 0 if they are equal."""
     spread = float(scores.std())
     return (scores - scores.mean()) / spread if spread > 0 else np.zeros(len(scores))
+
+
+def decisiveness(scores: np.ndarray) -> float:
+    """How far the best of some scores stands out: its distance from the mean of the next ones, by their spread."""
+    best, rivals = np.split(np.sort(scores)[::-1][: RIVALS + 1], [1])
+    if not len(rivals) or best[0] <= rivals[0]:
+        return 0.0
+    return float((best[0] - rivals.mean()) / max(float(rivals.std()), 1e-6 * float(best[0] - rivals.mean())))

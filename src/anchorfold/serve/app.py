@@ -22,6 +22,7 @@ MAX_QUERY, MAX_TOP, MAX_SIDE, MAX_METHODS = 500, 100, 2000, 3
 QUEUE = 64
 STATIC = {"/": ("index.html", "text/html"), "/app.js": ("app.js", "text/javascript"),
           "/heat.js": ("heat.js", "text/javascript"), "/style.css": ("style.css", "text/css"),
+          "/text.js": ("text.js", "text/javascript"),
           "/icon.svg": ("icon.svg", "image/svg+xml")}  # fmt: skip
 
 Method = Annotated[str, StringConstraints(pattern=method_pattern())]

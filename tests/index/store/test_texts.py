@@ -57,7 +57,7 @@ class TestStoring:
     def test_documents_that_are_not_known_go_and_give_their_room_back(self, texts):
         texts.put(numbered(7, *(f"page {i} " + "many words " * 300 for i in range(60))), 7)
         before = texts.bytes
-        texts.drop_unknown({2, 5})
+        texts.tidy({2, 5})
         assert {n >> PAGE_BITS for n in texts.numbers().tolist()} == {2}
         assert texts.bytes < before / 2
         assert found(texts, "revenue many") == [(2, 2)]
@@ -187,7 +187,7 @@ class TestDamage:
             lambda: texts.complete,
             texts.problem,
             lambda: texts.put(numbered(4, "a new one"), 4),
-            lambda: texts.drop_unknown({1, 2, 4}),
+            lambda: texts.tidy({1, 2, 4}),
         ]
         sentences = []
         for call in calls:

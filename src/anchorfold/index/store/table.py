@@ -162,7 +162,7 @@ class PageTable(Snapshot):
         for members in with_garbage(self.segments(), numbers_in_use(self._state)):
             self._merge(members)
         self._merge_tiers()  # last: what was rewritten is smaller, and may now be one of many of a size
-        self.texts.drop_unknown(self._state.documents)
+        self.texts.tidy(self._state.documents)
         self.remove_left_overs()
 
     def remove_left_overs(self) -> None:

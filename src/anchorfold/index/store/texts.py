@@ -2,7 +2,7 @@
 
 It holds the only copy of each page's text, a row for every page of a document that the log knows by number, also for
 pages that say nothing. A batch is written in one transaction before the commit that adds its pages: rows whose number
-the log does not know count for nothing, and the next batch or `drop_unknown` removes them. The full-text index has no
+the log does not know count for nothing, and the next batch or `tidy` removes them. The full-text index has no
 copy of its own (FTS5, external content), so that its integrity check compares it with the rows. Nobody keeps the file
 open: every question opens it, which takes a moment, and reads what is there then.
 """
@@ -29,9 +29,11 @@ FILES = (FILE, f"{FILE}-journal", f"{FILE}.part", f"{FILE}.part-journal")  # all
 PAGE_BITS = 24  # of a row's number; the bits above are the document's
 BUSY_SECONDS = 30.0  # to wait for a transaction of another process
 SNIPPET_WORDS = 24
+FREE_SHARE = 0.1  # of the file, that is not worth giving back
 OPENING, CLOSING, GAP = "\x02", "\x03", " … "  # no page's text has the first two: they are cleaned away
 
 SCHEMA = """
+PRAGMA page_size = 8192;
 PRAGMA auto_vacuum = incremental;
 CREATE TABLE pages (id INTEGER PRIMARY KEY, text TEXT NOT NULL, ocr INTEGER NOT NULL, checksum INTEGER NOT NULL);
 CREATE VIRTUAL TABLE words USING fts5
@@ -114,8 +116,8 @@ class PageTexts:
             file.executemany("DELETE FROM pages WHERE id = ?", ((number,) for number in texts))
             file.executemany("INSERT INTO pages VALUES (?, ?, ?, ?)", (_row(n, t) for n, t in texts.items()))
 
-    def drop_unknown(self, known: Collection[int]) -> None:
-        """Remove the texts of documents that are not known by number, and give their room back."""
+    def tidy(self, known: Collection[int]) -> None:
+        """Remove the texts of documents that are not known by number, and give room that is free back."""
         if not self:
             return
         with self._reading() as file:
@@ -124,7 +126,9 @@ class PageTexts:
             with self._transaction() as file:
                 ranges = ((row_number(number, 0), row_number(number + 1, 0)) for number in unknown)
                 file.executemany("DELETE FROM pages WHERE id >= ? AND id < ?", ranges)
-            with _errors(self.folder), closing(_connect(self.path)) as file:
+        with self._reading() as file:
+            ((free,),), ((pages,),) = (file.execute(f"PRAGMA {n}_count").fetchall() for n in ("freelist", "page"))
+            if free > pages * FREE_SHARE:
                 file.executescript("PRAGMA incremental_vacuum")  # `execute` would stop after a page
 
     def set_complete(self, complete: bool) -> None:

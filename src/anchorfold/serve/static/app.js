@@ -1,8 +1,9 @@
 import { drawHeat } from "/heat.js";
+import { drawMarks, savedMode, showModes, sides, snippet } from "/text.js";
 
 const TYPING_PAUSE = 250; // milliseconds after the last key before a search
 const $ = (id) => document.getElementById(id);
-const state = { query: "", results: [], open: -1, word: null, explained: null, compared: null, request: null, zoom: false, shown: [], info: null };
+const state = { query: "", results: [], open: -1, word: null, explained: null, compared: null, request: null, zoom: false, shown: [], info: null, mode: null, marks: [] };
 const MOST_METHODS = 3;
 
 function element(tag, attributes = {}, ...children) {
@@ -61,7 +62,9 @@ async function search(query, push = true) {
   $("results").classList.add("waiting");
   showMessage($("status"), "Searching ...");
   try {
-    const answer = await fetchJson(`/api/search?${new URLSearchParams({ q: query, top: 24 })}`, request.signal);
+    const asked = new URLSearchParams({ q: query, top: 24 });
+    if (state.mode) asked.set("mode", state.mode);
+    const answer = await fetchJson(`/api/search?${asked}`, request.signal);
     state.results = answer.results;
     showResults(answer.searched);
     updateAddress(push);
@@ -84,12 +87,14 @@ function showResults(searched) {
       element("span", { class: "sheet" }, element("img", { src: `/api/pages/${hit.id}/thumbnail`, alt: "", loading: "lazy" })),
       element("span", { class: "name", title: hit.document }, hit.document.split("/").pop()),
       element("span", { class: "folder" }, hit.document.split("/").slice(0, -1).join("/")),
-      element("span", { class: "where" }, element("span", {}, `page ${hit.page}`), element("span", { title: "score" }, hit.score.toFixed(3)))))));
+      ...(hit.snippet ? [snippet(hit)] : []),
+      element("span", { class: "where" }, element("span", {}, `page ${hit.page}`), element("span", { title: sides(hit) }, hit.score.toFixed(3)))))));
 }
 
 async function openPage(number, push = true) {
   const hit = state.results[number];
-  Object.assign(state, { open: number, word: null, explained: null, compared: null });
+  Object.assign(state, { open: number, word: null, explained: null, compared: null, marks: [] });
+  showMarks(number);
   $("viewer-title").textContent = `${hit.document}, page ${hit.page}`;
   $("previous").disabled = number === 0;
   $("next").disabled = number === state.results.length - 1;
@@ -113,6 +118,16 @@ async function openPage(number, push = true) {
   } catch (error) {
     showMessage($("viewer-status"), error.message, true);
   }
+}
+
+// Where the words stand, if the search was for words too; the page is worth looking at without.
+async function showMarks(number) {
+  const hit = state.results[number];
+  if (!hit.text) return;
+  const marks = await fetchJson(`/api/pages/${hit.id}/words?${new URLSearchParams({ q: state.query })}`).catch(() => []);
+  if (state.open !== number) return;
+  state.marks = marks;
+  repaint();
 }
 
 function showWords() {
@@ -167,7 +182,10 @@ function toggleZoom() {
 
 function repaint() {
   for (const canvas of $("panels").querySelectorAll("canvas")) {
-    if (canvas.explained && canvas.clientWidth) drawHeat(canvas, canvas.explained, state.word, scaleTop());
+    if (canvas.explained && canvas.clientWidth) {
+      drawHeat(canvas, canvas.explained, state.word, scaleTop());
+      drawMarks(canvas, state.marks);
+    }
   }
   if (state.explained) $("most").textContent = `${scaleTop().toFixed(3)} of the score, a patch`;
 }
@@ -210,6 +228,7 @@ function viewerClosed() {
 }
 
 async function readAddress() {
+  await state.info; // it knows which modes there are
   const parts = new URLSearchParams(location.search);
   const query = parts.get("q") ?? "";
   $("query").value = query;
@@ -225,10 +244,15 @@ async function readAddress() {
 async function showInfo() {
   try {
     const info = await fetchJson("/api/info");
+    state.mode = savedMode(info.modes);
+    showModes($("mode"), info.modes, state.mode, (mode) => {
+      state.mode = mode;
+      if (state.query) search(state.query, false);
+    });
     const bytes = (n) => (n < 1e6 ? `${(n / 1e3).toFixed(0)} kB` : n < 1e9 ? `${(n / 1e6).toFixed(1)} MB` : `${(n / 1e9).toFixed(1)} GB`);
     const count = (n) => n.toLocaleString("en");
     $("info").replaceChildren(
-      element("span", {}, element("strong", {}, `${info.times_smaller.toFixed(1)} times smaller`), ` than the full index (${bytes(info.bytes - info.thumbnail_bytes)} on disk without pictures instead of ${bytes(info.full_vector_bytes)})`),
+      element("span", {}, element("strong", {}, `${info.times_smaller.toFixed(1)} times smaller`), ` than the full index (${bytes(info.bytes - info.thumbnail_bytes - info.text_bytes)} on disk without pictures and text instead of ${bytes(info.full_vector_bytes)})`),
       element("span", {}, `${count(info.documents)} documents, ${count(info.pages)} pages`),
       element("span", {}, `${info.method} with ${info.model}`));
     $("info").hidden = false;
@@ -298,7 +322,7 @@ $("choices").addEventListener("change", (event) => {
   else showComparison();
 });
 document.addEventListener("keydown", (event) => {
-  const inField = event.target.matches("input");
+  const inField = event.target.matches("input:not([type=radio])");
   if (event.key === "/" && !inField) {
     event.preventDefault();
     if (!$("viewer").open) $("query").focus();
