@@ -70,7 +70,7 @@ class TestPage:
         return page.evaluate(
             """() => { const c = document.querySelector('#panels canvas');
             const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
-            let n = 0; for (let i = 0; i < d.length; i += 4) 
+            let n = 0; for (let i = 0; i < d.length; i += 4)
               n += d[i + 3] > 150 && d[i + 2] > 150 && d[i] < 90; return n; }"""
         )
 
