@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from anchorfold.index.coding import Coding
 from anchorfold.index.store.catalogue import Document, Patch
-from anchorfold.index.store.segment import NUMBERS, array_column, blob_columns, write_columns
+from anchorfold.index.store.columns import array_column, blob_columns, write_columns
+from anchorfold.index.store.segment import NUMBERS
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.index.store.snapshot import segment_path
 from anchorfold.index.store.table import PageTable
@@ -39,7 +39,7 @@ def append_pages(table: PageTable, vectors: np.ndarray, lengths: np.ndarray, ful
                "full": np.full(pages, full), "kept": lengths[order]}  # fmt: skip
     columns = [
         *(array_column(name, numbers[name].astype(np.uint32)) for name in NUMBERS),
-        array_column("codes", codes), array_column("scales", scales),
+        array_column("codes", codes, long=True), array_column("scales", scales, long=True),
         *(c for name in ("provenance", "thumbnail", "problem") for c in blob_columns(name, [b""] * pages)),
     ]  # fmt: skip
     number = state.next_segment
@@ -54,13 +54,3 @@ def random_pages(pages: int, dim: int, low: int, high: int, seed: int = 0) -> tu
     vectors = rng.standard_normal((int(lengths.sum()), dim), np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors, lengths
-
-
-def words_of(lines: list[str], words: dict[str, int], rng: np.random.Generator) -> Iterator[list[int]]:
-    """For ever: numbers of known words of lines that follow each other, from a random place on."""
-    while True:
-        at = int(rng.integers(len(lines)))
-        page: list[int] = []
-        for line in lines[at : at + 40]:
-            page += [words[w] for w in line.split() if w in words]
-        yield page

@@ -54,6 +54,7 @@ def test_a_panic_in_the_library_is_damage(tmp_path):
 
 def test_an_index_without_descriptors_is_not_called_damaged(index, tmp_path):
     other = Index.open(index.path, NumberReader())
+    other.info()  # what it imports is imported by now: modules need descriptors too
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     held = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))

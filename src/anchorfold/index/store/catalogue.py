@@ -13,15 +13,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from anchorfold.errors import NotAnIndexError
 from anchorfold.index.store.durable import replace_synced, sync_folder, to_disk, write_synced
 from anchorfold.index.store.faults import damaged, is_there, moved
+from anchorfold.index.store.layered import Layered
 from anchorfold.index.store.settings import IndexSettings
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 HEAD, LOGS = "head", "logs"
 SPARE = 1 << 16  # bytes of log that are not worth writing it anew
@@ -63,42 +61,52 @@ class Patch:
 class State:
     """One version of an index. Numbers of documents and segments are never used again.
 
+    `numbers` are those of all versions of a document, by its source;
     `extras` are files that were made from segments and could be made again, by name, such as lists for searching;
     `log` and `bytes` say where in which log it ends, `base` how long that log was when it was written anew.
     """
 
     version: int
     settings: IndexSettings
-    documents: Mapping[int, Document] = field(default_factory=dict)
-    segments: Mapping[int, FileEntry] = field(default_factory=dict)
-    extras: Mapping[str, FileEntry] = field(default_factory=dict)
+    documents: Layered[int, Document] = field(default_factory=Layered)
+    segments: Layered[int, FileEntry] = field(default_factory=Layered)
+    extras: Layered[str, FileEntry] = field(default_factory=Layered)
     next_document: int = 1
     next_segment: int = 1
     log: int = 1
     bytes: int = 0
     base: int = 0
+    numbers: Layered[str, tuple[int, ...]] = field(default_factory=Layered)
 
     def patched(self, patch: Patch) -> State:
         """The next version."""
         return replace(
             self,
             version=self.version + 1,
-            documents=_changed(self.documents, patch.documents),
-            segments=_changed(self.segments, patch.segments),
-            extras=_changed(self.extras, patch.extras),
+            documents=self.documents.changed(patch.documents),
+            segments=self.segments.changed(patch.segments),
+            extras=self.extras.changed(patch.extras),
+            numbers=self.numbers.changed(self._renumbered(patch.documents)),
             next_document=max([self.next_document, *(n + 1 for n in patch.documents)]),
             next_segment=max([self.next_segment, *(n + 1 for n in patch.segments)]),
         )
 
+    def _renumbered(self, patch: Mapping[int, Document | None]) -> dict[str, tuple[int, ...] | None]:
+        """The numbers of all sources that a patch touches; None for those that have none left."""
+        numbers: dict[str, tuple[int, ...] | None] = {}
+        for number, after in patch.items():
+            before = self.documents.get(number)
+            if before is not None and (after is None or after.source != before.source):
+                others = numbers.get(before.source, self.numbers.get(before.source)) or ()
+                numbers[before.source] = tuple(n for n in others if n != number) or None
+            if after is not None and (before is None or after.source != before.source):
+                others = numbers.get(after.source, self.numbers.get(after.source)) or ()
+                numbers[after.source] = (*others, number)
+        return numbers
 
-def _changed(before: Mapping[K, V], patch: Mapping[K, V | None]) -> dict[K, V]:
-    after = dict(before)
-    for key, value in patch.items():
-        if value is None:
-            after.pop(key, None)
-        else:
-            after[key] = value
-    return after
+    def versions(self, source: str) -> dict[int, Document]:
+        """The live and the staged versions of a document by number."""
+        return {number: self.documents[number] for number in self.numbers.get(source, ())}
 
 
 class Catalogue:
@@ -231,9 +239,9 @@ def records(data: bytes) -> Iterator[dict[str, Any]]:
 
 def first_state(record: Mapping[str, Any]) -> State:
     """What the first line of a log says."""
-    return State(
-        record["version"], IndexSettings.from_dict(record["settings"]), *_dictionaries(record), *record["next"]
-    )
+    empty = State(record["version"] - 1, IndexSettings.from_dict(record["settings"]))
+    next_document, next_segment = record["next"]
+    return replace(empty.patched(Patch(*_dictionaries(record))), next_document=next_document, next_segment=next_segment)
 
 
 def next_state(state: State, record: Mapping[str, Any]) -> State:

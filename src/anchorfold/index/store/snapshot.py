@@ -11,9 +11,10 @@ import numpy as np
 
 from anchorfold.errors import DamagedError
 from anchorfold.index.store.catalogue import Document, FileEntry, State
+from anchorfold.index.store.columns import ColumnFile
 from anchorfold.index.store.faults import damaged, storage_errors
 from anchorfold.index.store.pages import DocumentState, StoredPage
-from anchorfold.index.store.segment import ColumnFile, Segment
+from anchorfold.index.store.segment import Segment
 from anchorfold.index.store.settings import IndexSettings
 
 SEGMENTS = "segments"
@@ -133,7 +134,7 @@ class Snapshot:
     def page(self, source: str, number: int) -> StoredPage | None:
         """One live page; None if there is no such page."""
         state = self._state
-        owners = [n for n, version in state.documents.items() if version.source == source and version.live]
+        owners = [n for n, version in state.versions(source).items() if version.live]
         for segment in self.segments().values():
             for row in np.flatnonzero(np.isin(segment.document, owners) & (segment.page == number)).tolist():
                 return StoredPage(state.documents[int(segment.document[row])], segment, row, state.settings)

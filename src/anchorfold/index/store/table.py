@@ -17,10 +17,10 @@ from typing import TypeVar
 
 from anchorfold.errors import DamagedError, MismatchError, NotAnIndexError
 from anchorfold.index.store.catalogue import HEAD, RETRIES, Catalogue, Document, Patch, State
+from anchorfold.index.store.columns import Column, write_columns
 from anchorfold.index.store.faults import is_there, moved, storage_errors
 from anchorfold.index.store.merging import merge, numbers_in_use, tiers_to_merge, with_garbage
 from anchorfold.index.store.pages import DocumentState, PageRow, columns_of
-from anchorfold.index.store.segment import Column, write_columns
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.index.store.snapshot import SEGMENTS, OpenSegments, Snapshot, segment_path
 from anchorfold.index.store.texts import PageTexts, row_number
@@ -91,7 +91,7 @@ class PageTable(Snapshot):
             return
         state = self._state
         wanted = {row.source for row in rows}
-        numbers = {(v.source, v.digest): n for n, v in state.documents.items() if v.source in wanted}
+        numbers = {(source, v.digest): n for source in wanted for n, v in state.versions(source).items()}
         new: dict[int, Document] = {}
         for row in rows:
             key = (row.source, row.digest)
@@ -125,18 +125,18 @@ class PageTable(Snapshot):
 
         Size and time are the file's: it may have been written again since its first pages were staged.
         """
-        versions = {n: v for n, v in self._state.documents.items() if v.source == source}
+        versions = self._state.versions(source)
         promoted = {n: replace(v, live=True, size=size, modified=modified) for n, v in versions.items()}
         self._commit(Patch({n: promoted[n] if v.digest == digest else None for n, v in versions.items()}))
 
     def touch(self, source: str, size: int, modified: int) -> None:
         """Store a document's size and time anew: the file was written again with the same content."""
-        versions = {n: v for n, v in self._state.documents.items() if v.source == source and v.live}
+        versions = {n: v for n, v in self._state.versions(source).items() if v.live}
         self._commit(Patch({n: replace(v, size=size, modified=modified) for n, v in versions.items()}))
 
     def move(self, sources: Mapping[str, str]) -> None:
         """Give documents another source, from old to new path, in one commit."""
-        versions = {n: v for n, v in self._state.documents.items() if v.source in sources}
+        versions = {n: v for source in sources for n, v in self._state.versions(source).items()}
         if versions:
             self._commit(Patch({n: replace(v, source=sources[v.source]) for n, v in versions.items()}))
 
@@ -151,8 +151,9 @@ class PageTable(Snapshot):
     def _drop(self, sources: set[str], staged_only: bool) -> None:
         dropped = {
             number: None
-            for number, version in self._state.documents.items()
-            if version.source in sources and not (staged_only and version.live)
+            for source in sorted(sources)
+            for number, version in self._state.versions(source).items()
+            if not (staged_only and version.live)
         }
         if dropped:
             self._commit(Patch(dropped))
