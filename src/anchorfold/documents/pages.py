@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import math
 import re
@@ -12,6 +13,7 @@ from itertools import count
 from pathlib import Path
 
 import pypdfium2 as pdfium
+import pypdfium2.raw as pdfium_c
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from anchorfold.documents.content import FileIdentity, read_file
@@ -73,6 +75,17 @@ class PdfPages(Pages):
             image: Image.Image = page.render(scale=scale, may_draw_forms=True).to_pil().convert("RGB")
             page.close()
         return image
+
+    def information(self) -> dict[str, str]:
+        """From the information dictionary, and the language of the catalogue."""
+        keys = {"title": "Title", "author": "Author"}
+        return {name: self.pdf.get_metadata_value(key) for name, key in keys.items()} | {"language": self._language()}
+
+    def _language(self) -> str:
+        length = pdfium_c.FPDFCatalog_GetLanguage(self.pdf, None, 0)
+        buffer = ctypes.create_string_buffer(length)
+        pdfium_c.FPDFCatalog_GetLanguage(self.pdf, buffer, length)
+        return buffer.raw.decode("utf-16-le", "replace").rstrip("\0")
 
     def close(self) -> None:
         """Let go of the file's bytes."""

@@ -12,6 +12,7 @@ import numpy as np
 from anchorfold.errors import AnchorFoldError, MismatchError
 from anchorfold.index.coding import Coding
 from anchorfold.index.store.catalogue import Document
+from anchorfold.index.store.metadata import Metadata
 from anchorfold.index.store.provenance import pack, unpack
 from anchorfold.index.store.segment import NUMBERS, Column, Segment, array_column, blob_columns
 from anchorfold.index.store.settings import IndexSettings
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PageRow:
-    """A page to be stored. `page` counts from 1; a page that could not be read has no vectors and a `problem`."""
+    """A page to be stored. `page` counts from 1; a page that could not be read has no vectors and a `problem`.
+
+    `metadata` is of its document, and counts when that is new.
+    """
 
     source: str
     document: str
@@ -35,6 +39,7 @@ class PageRow:
     encoded: EncodedPage | None
     thumbnail: bytes = b""
     problem: str | None = None
+    metadata: Metadata = field(default_factory=Metadata)
 
 
 @dataclass
