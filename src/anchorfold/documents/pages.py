@@ -83,9 +83,9 @@ class PdfPages(Pages):
 
     def _language(self) -> str:
         length = pdfium_c.FPDFCatalog_GetLanguage(self.pdf, None, 0)
-        buffer = ctypes.create_string_buffer(length)
+        buffer = (ctypes.c_ushort * (length // 2))()
         pdfium_c.FPDFCatalog_GetLanguage(self.pdf, buffer, length)
-        return buffer.raw.decode("utf-16-le", "replace").rstrip("\0")
+        return bytes(buffer).decode("utf-16-le", "replace").rstrip("\0")
 
     def close(self) -> None:
         """Let go of the file's bytes."""

@@ -325,8 +325,7 @@ class Index:
         texts = [query] if isinstance(query, str) else list(query)
         if top < 1:
             raise AnchorFoldError(f"top must be at least 1, got {top}.")
-        if where is not None:
-            self.check_where(where)
+        self.check_where(where)
         vectors = self.encode_queries(texts)
         hits = self.search_vectors(vectors, top, documents=documents, where=where, exact=exact, candidates=candidates)
         return hits[0] if isinstance(query, str) else hits
@@ -348,17 +347,23 @@ class Index:
         """As `search`, for queries that are encoded already, `(tokens, d)` each."""
         return self._search.hits(queries, top, documents, exact, candidates, where)
 
-    def check_where(self, where: str | Where) -> None:
+    def check_where(self, where: str | Where | None) -> None:
         """Refuse a filter that is wrong, before anything is loaded for it."""
-        self._search.columns(self.live(), where).check(where if isinstance(where, str) else where.text)
+        text = where.text if isinstance(where, Where) else where
+        if text is not None:
+            self._search.columns(self.live(), where).check(text)
 
     def columns(self) -> dict[str, str]:
         """The columns that a filter may use, and their types: text, integer, float, boolean or date."""
         return dict(self._search.columns(self.live()).types)
 
-    def facets(self) -> list[Facet]:
-        """Columns with few values, and how many documents have each."""
-        return self._search.columns(self.live()).facets()
+    def facets(self, names: Mapping[str, str] | None = None) -> list[Facet]:
+        """Columns with few values, and how many documents have each.
+
+        Args:
+            names: what documents are called, by source, if not as in the index.
+        """
+        return self._search.columns(self.live(), None if names is None else Where(None, names)).facets()
 
     def scanner(self) -> Scanner:
         """What scores queries against the newest version."""

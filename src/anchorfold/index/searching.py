@@ -70,7 +70,7 @@ class PageSearch:
         ]
 
     def allowed(
-        self, live: LivePages, documents: str | Sequence[str] | None, where: str | Where | None
+        self, live: LivePages, documents: str | Sequence[str] | None = None, where: str | Where | None = None
     ) -> np.ndarray | None:
         """`(rows,)` true for pages that may be answered; None if nothing is said of them.
 
@@ -84,8 +84,9 @@ class PageSearch:
             if not allowed.any():
                 names = ", ".join(as_names(documents))
                 raise AnchorFoldError(f"{self.table.folder} holds no document that matches {names}.")
-        if where is not None:
-            mask = self.columns(live, where).mask(where if isinstance(where, str) else where.text)
+        text = where.text if isinstance(where, Where) else where
+        if text is not None:
+            mask = self.columns(live, where).mask(text)
             allowed = mask if allowed is None else allowed & mask
         return allowed
 
@@ -94,7 +95,7 @@ class PageSearch:
         segment, row = live.locate(number)
         owner = int(segment.document[row])
         version, metadata = live.documents[owner], self.columns(live, where).metadata(owner)
-        return Hit(version.name, int(segment.page[row]), score, version.source, metadata)
+        return Hit(version.name, int(segment.page[row]), score, version.source, metadata=metadata)
 
     def columns(self, live: LivePages, where: str | Where | None = None) -> Columns:
         """What is known of the documents of a version, under the names that a filter knows them by."""

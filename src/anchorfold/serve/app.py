@@ -11,12 +11,14 @@ from fastapi.responses import Response as Plain
 from pydantic import BaseModel, Field, StringConstraints
 
 from anchorfold import __version__
-from anchorfold.errors import AnchorFoldError, UnavailableError
+from anchorfold.errors import AnchorFoldError, FilterError, UnavailableError
+from anchorfold.index.filters.values import as_json
 from anchorfold.serve.choices import Choice, choices, first_choices, method_pattern
 from anchorfold.serve.guard import Bounded, Guard
 from anchorfold.serve.library import Library, PageReference, public_model
 
 MAX_QUERY, MAX_TOP, MAX_SIDE, MAX_METHODS = 500, 100, 2000, 3
+MAX_WHERE = 2000
 QUEUE = 64
 STATIC = {"/": ("index.html", "text/html"), "/app.js": ("app.js", "text/javascript"),
           "/heat.js": ("heat.js", "text/javascript"), "/style.css": ("style.css", "text/css"),
@@ -38,6 +40,9 @@ class Result(BaseModel):
     document: str
     page: int = Field(description="Counted from 1.")
     score: float
+    metadata: dict[str, bool | int | float | str] = Field(
+        {}, description="What is known of its document, by column; dates as 2024-01-31."
+    )
 
 
 class Results(BaseModel):
@@ -48,6 +53,29 @@ class Results(BaseModel):
     searched: float = Field(
         1.0, description="The share of all pages that was looked through: less if shards are silent."
     )
+
+
+class FacetValue(BaseModel):
+    """A value of a column, and how many documents have it."""
+
+    value: bool | int | float | str
+    documents: int
+
+
+class FacetColumn(BaseModel):
+    """A column with few values."""
+
+    column: str
+    type: str
+    values: list[FacetValue]
+    missing: int = Field(description="Documents that have no value in it.")
+
+
+class Facets(BaseModel):
+    """What /search can filter by."""
+
+    columns: dict[str, str] = Field(description="All columns, and their types: text, integer, float, boolean, date.")
+    facets: list[FacetColumn] = Field(description="Those with few values.")
 
 
 class OfferedMethod(BaseModel):
@@ -130,7 +158,7 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
 
     @app.exception_handler(AnchorFoldError)
     def explain_problem(_: Request, error: AnchorFoldError) -> JSONResponse:
-        status = 503 if isinstance(error, UnavailableError) else 409
+        status = 503 if isinstance(error, UnavailableError) else 422 if isinstance(error, FilterError) else 409
         return JSONResponse({"detail": str(error).replace(str(library.index.path), "the index")}, status)
 
     @app.get("/healthz", tags=["health"])
@@ -157,11 +185,32 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
         q: QueryText,
         top: Annotated[int, Query(ge=1, le=MAX_TOP)] = 12,
         document: Annotated[str | None, Query(max_length=MAX_QUERY, description="A name or pattern.")] = None,
+        where: Annotated[
+            str | None,
+            Query(max_length=MAX_WHERE, description="An SQL condition on columns, such as year >= 2024: see /facets."),
+        ] = None,
     ) -> Results:
         """The best pages for a query."""
-        hits = library.search(q, top, document)
-        results = [Result(id=i, document=p.document, page=p.number, score=round(s, 6)) for i, p, s in hits]
+        results = [
+            Result(
+                id=i, document=p.document, page=p.number, score=round(hit.score, 6),
+                metadata={name: as_json(value) for name, value in hit.metadata.items()},
+            )
+            for i, p, hit in library.search(q, top, document, where)
+        ]  # fmt: skip
         return Results(query=q, results=results, searched=library.searched)
+
+    @app.get("/api/facets", tags=["index"], responses={503: PROBLEMS[503]})
+    def facets() -> Facets:
+        """The columns that a search can filter by, and the values of those that have few."""
+        listed = [
+            FacetColumn(
+                column=facet.column, type=facet.type, missing=facet.missing,
+                values=[FacetValue(value=as_json(value), documents=n) for value, n in facet.values.items()],
+            )
+            for facet in library.facets()
+        ]  # fmt: skip
+        return Facets(columns=library.columns(), facets=listed)
 
     def page_of(identity: str) -> PageReference:
         try:

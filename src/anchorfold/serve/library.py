@@ -19,7 +19,8 @@ from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explain.evidence import Evidence, evidence
 from anchorfold.explain.originals import find_image, is_unchanged
-from anchorfold.index import Index
+from anchorfold.index import Hit, Index
+from anchorfold.index.filters.columns import Facet, Where
 from anchorfold.page import EncodedPage, PatchGrid
 from anchorfold.scoring import maxsim, score_retention
 
@@ -90,8 +91,13 @@ class Library:
             self._pages = {page_id(s, p): PageReference(s, p, self._names[s]) for s, _, p in pages}
             self._version = live.version
 
-    def search(self, query: str, top: int, document: str | None) -> list[tuple[str, PageReference, float]]:
-        """The best pages as (id, page, score); `document` is a public name or a pattern; a blank one finds nothing."""
+    def search(
+        self, query: str, top: int, document: str | None = None, where: str | None = None
+    ) -> list[tuple[str, PageReference, Hit]]:
+        """The best pages as (id, page, hit).
+
+        `document` is a public name or a pattern, and a blank one finds nothing; `where` a filter on public names.
+        """
         self._refresh()
         sources: Sequence[str] | None = None
         if document is not None:
@@ -100,10 +106,19 @@ class Library:
             if not sources:
                 return []
         scored = []
-        for hit in self.index.search(query, top, documents=sources):
+        for hit in self.index.search(query, top, documents=sources, where=Where(where, self._names)):
             name = self._names.get(hit.source, os.path.basename(hit.document))
-            scored.append((page_id(hit.source, hit.page), PageReference(hit.source, hit.page, name), hit.score))
+            scored.append((page_id(hit.source, hit.page), PageReference(hit.source, hit.page, name), hit))
         return scored
+
+    def facets(self) -> list[Facet]:
+        """Columns with few values, under public names."""
+        self._refresh()
+        return self.index.facets(self._names)
+
+    def columns(self) -> dict[str, str]:
+        """What a filter may use."""
+        return self.index.columns()
 
     @property
     def searched(self) -> float:

@@ -14,15 +14,10 @@ import numpy as np
 from anchorfold.index.filters.values import BOOLEAN, DATE, FLOAT, INTEGER, TEXT, Value, is_stored_as, shown
 from anchorfold.index.live import LivePages
 from anchorfold.index.store.catalogue import Document
-from anchorfold.index.store.metadata import Metadata, Plain
+from anchorfold.index.store.metadata import BUILT_IN, Metadata, Plain
 
-FROM_FILE = ("title", "author", "language")  # people may give others
-BUILT_IN = {
-    "document": TEXT, "folder": TEXT, "kind": TEXT, "page": INTEGER, "pages": INTEGER, "modified": DATE,
-    **dict.fromkeys(FROM_FILE, TEXT),
-}  # fmt: skip
 FEW_VALUES = 20  # of a column that is a facet
-NO_FACETS = ("document", "page", "pages", "modified")
+NO_FACETS = ("document", "title", "page", "pages", "modified")
 MASKS = 16  # of filters that are remembered
 EMPTY: dict[str, Plain] = {TEXT: "", DATE: "", INTEGER: 0, FLOAT: 0.0, BOOLEAN: False}
 ARRAYS: dict[str, type] = {TEXT: object, DATE: object, INTEGER: np.int64, FLOAT: np.float64, BOOLEAN: np.bool_}
@@ -30,12 +25,12 @@ ARRAYS: dict[str, type] = {TEXT: object, DATE: object, INTEGER: np.int64, FLOAT:
 
 @dataclass(frozen=True)
 class Where:
-    """A filter over documents that are called otherwise than in the index: `names` by source.
+    """A filter over documents that are called otherwise than in the index: `names` by source; None filters nothing.
 
     A server does not tell the paths of its machine, nor lets them be guessed.
     """
 
-    text: str
+    text: str | None
     names: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from anchorfold.documents.files import system_path
 from anchorfold.errors import AnchorFoldError
-from anchorfold.index.filters.columns import BUILT_IN, FROM_FILE
 from anchorfold.index.filters.tables import DocumentTable, Names, read_table
 from anchorfold.index.filters.values import (
     ARTICLES,
@@ -27,7 +26,7 @@ from anchorfold.index.filters.values import (
     unboxed,
 )
 from anchorfold.index.store.catalogue import State
-from anchorfold.index.store.metadata import Plain
+from anchorfold.index.store.metadata import BUILT_IN, FROM_FILE, Plain
 
 MAX_NAME = 64
 RESERVED = {*BUILT_IN} - {*FROM_FILE} | {"score", "source"}  # hits have these two

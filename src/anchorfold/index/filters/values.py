@@ -76,9 +76,7 @@ def fits(kind: str, column: str) -> bool:
 
 def plain(value: Value, column: str) -> Plain:
     """A value that fits as the log keeps it."""
-    if isinstance(value, date):
-        return value.isoformat()
-    return float(value) if column == FLOAT else value
+    return float(value) if column == FLOAT and not isinstance(value, date) else as_json(value)
 
 
 def shown(stored: Plain, column: str) -> Value:
@@ -88,6 +86,11 @@ def shown(stored: Plain, column: str) -> Value:
     datetime.date(2024, 1, 31)
     """
     return date.fromisoformat(str(stored)) if column == DATE else stored
+
+
+def as_json(value: Value) -> Plain:
+    """A value for JSON: a date becomes ISO text."""
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def is_stored_as(stored: object, column: str) -> bool:

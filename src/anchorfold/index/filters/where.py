@@ -52,7 +52,10 @@ def parse_where(text: str, types: Mapping[str, str]) -> Condition:
     try:
         return _Checker(types).condition(parse_one(text, into=exp.Condition))
     except SqlglotError as error:
-        raise FilterError(f"the filter {text!r} is no SQL condition{_position(error)}: write one such as {EXAMPLE}.") from error  # noqa: E501  # fmt: skip
+        raise FilterError(
+            f"the filter {text!r} is no SQL condition{_position(error)}: write one such as {EXAMPLE}; a column whose "
+            'name is an SQL word or holds a space stands in double quotes, as in "when" is not null.'
+        ) from error
     except RecursionError as error:
         raise FilterError("the filter is nested too deeply.") from error
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from anchorfold.index.store.folder import folder_bytes
+from anchorfold.index.store.metadata import BUILT_IN
 from anchorfold.index.store.snapshot import Snapshot
 
 
@@ -18,7 +19,7 @@ class IndexInfo:
     `bytes` is the whole folder as `du -sb` counts it; of these, `vector_bytes` are codes and scales of the vectors,
     `provenance_bytes` say which patches they come from, `thumbnail_bytes` are pictures, and what is left is the log,
     counts and checksums, and rows that wait to be merged away. `full_vector_bytes` are those of the full index of the
-    same pages as float16.
+    same pages as float16. `columns` are what filters may use, with their types.
 
     >>> info = index.info()
     >>> info.pages, info.model, round(info.vectors_times_smaller)
@@ -38,6 +39,7 @@ class IndexInfo:
     model: str
     method: str
     settings: dict[str, Any]
+    columns: dict[str, str] = field(default_factory=dict)
 
     @property
     def times_smaller(self) -> float:
@@ -76,4 +78,5 @@ def index_info(snapshot: Snapshot) -> IndexInfo:
             "fingerprint": s.fingerprint, "dim": s.dim, "bits": s.bits, "window": list(layers["window"]),
             "steps": layers["steps"], **s.options,
         },
+        columns={**BUILT_IN, **state.columns},
     )  # fmt: skip

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+FROM_FILE = ("title", "author", "language")  # what a file says of itself; people may say otherwise
+BUILT_IN = {
+    "document": "text", "folder": "text", "kind": "text", "page": "integer", "pages": "integer", "modified": "date",
+    **dict.fromkeys(FROM_FILE, "text"),
+}  # fmt: skip
 Plain = str | int | float | bool  # a value as JSON has it; a date is ISO text, and its column says that it is one
 
 
