@@ -9,7 +9,8 @@ import numpy as np
 
 from anchorfold.index.coding import Coding
 from anchorfold.index.store.catalogue import Document, Patch
-from anchorfold.index.store.segment import NUMBERS, array_column, blob_columns, write_columns
+from anchorfold.index.store.columns import array_column, blob_columns, write_columns
+from anchorfold.index.store.segment import NUMBERS
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.index.store.snapshot import segment_path
 from anchorfold.index.store.table import PageTable
@@ -39,7 +40,7 @@ def append_pages(table: PageTable, vectors: np.ndarray, lengths: np.ndarray, ful
                "full": np.full(pages, full), "kept": lengths[order]}  # fmt: skip
     columns = [
         *(array_column(name, numbers[name].astype(np.uint32)) for name in NUMBERS),
-        array_column("codes", codes), array_column("scales", scales),
+        array_column("codes", codes, long=True), array_column("scales", scales, long=True),
         *(c for name in ("provenance", "thumbnail", "problem") for c in blob_columns(name, [b""] * pages)),
     ]  # fmt: skip
     number = state.next_segment

@@ -7,7 +7,7 @@ import torch
 from anchorfold.index import candidate_files, scan
 from anchorfold.index.agreement import agreement
 from anchorfold.index.candidate_files import newest_centroids, open_candidates, update_lists
-from anchorfold.index.centroids import assign, centroid_count, find_centroids, unit
+from anchorfold.index.centroids import Nearest, centroid_count, find_centroids, unit
 from anchorfold.index.live import LivePages
 from anchorfold.index.scan import Scanner
 from anchorfold.index.store.checking import check, repair_index
@@ -179,6 +179,19 @@ def test_centroids():
     centroids = find_centroids(unit(sample).astype(np.float32), 64)
     assert np.allclose(np.linalg.norm(centroids, axis=1), 1, atol=1e-5)
     assert (unit(sample) @ centroids.T).max(1).min() > 0.9
-    assert np.array_equal(assign(sample, centroids), (sample @ centroids.T).argmax(1))
+    assert np.array_equal(Nearest(centroids)(sample), (sample @ centroids.T).argmax(1))
     assert np.array_equal(centroids, find_centroids(unit(sample).astype(np.float32), 64))
+
+
+def test_many_centroids_are_found_by_their_groups():
+    rng = np.random.default_rng(0)
+    centroids = unit(rng.normal(size=(3000, DIM)).astype(np.float32))
+    sample = unit(centroids[rng.integers(0, 3000, 500)] + 0.05 * rng.normal(size=(500, DIM)).astype(np.float32))
+    nearest, numbers = (sample @ centroids.T).argmax(1), Nearest(centroids)(sample)
+    assert (nearest == numbers).mean() > 0.9
+    assert ((sample * centroids[nearest]).sum(1) - (sample * centroids[numbers]).sum(1)).mean() < 0.03
+    assert np.array_equal(numbers, Nearest(centroids)(sample)), "the same each time"
+
+
+def test_centroids_grow_with_the_vectors():
     assert [centroid_count(n) for n in (1, 10**6, 10**9)] == [64, 4096, 16384]

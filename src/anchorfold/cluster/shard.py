@@ -43,12 +43,12 @@ class SegmentPart:
 
     def __init__(self, segment: Segment, first: int, last: int) -> None:
         self.first = first
-        rows = slice(segment.starts[first], segment.starts[last])
+        rows = slice(int(segment.starts[first]), int(segment.starts[last]))
         self.document, self.page, self.kept = (
             a[first:last].copy() for a in (segment.document, segment.page, segment.kept)
         )
         self.starts = segment.starts[first : last + 1] - segment.starts[first]
-        self.codes, self.scales = segment.codes[rows].copy(), segment.scales[rows].copy()
+        self.codes, self.scales = (array.copy() for array in segment.coded(rows))
 
     def __len__(self) -> int:
         return len(self.document)
@@ -56,6 +56,10 @@ class SegmentPart:
     def rows_of(self, row: int) -> slice:
         """Where the vectors of a page are."""
         return slice(self.starts[row], self.starts[row + 1])
+
+    def coded(self, rows: slice | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The codes and scales of some vectors."""
+        return self.codes[rows], self.scales[rows] if len(self.scales) else self.scales
 
 
 def part_edges(segment: Segment, shards: int) -> np.ndarray:

@@ -19,7 +19,7 @@ from anchorfold.index.centroids import (
     unit,
 )
 from anchorfold.index.live import LivePages
-from anchorfold.index.store.segment import array_column
+from anchorfold.index.store.columns import array_column
 from anchorfold.index.store.snapshot import Snapshot
 from anchorfold.index.store.table import PageTable
 

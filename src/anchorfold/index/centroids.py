@@ -6,15 +6,24 @@ Nothing is learnt but where vectors lie: spherical k-means over a sample of what
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from anchorfold.index.coding import Coding
-from anchorfold.index.store.segment import Column, Segment, array_column
+from anchorfold.index.store.columns import Column, array_column
+from anchorfold.index.store.segment import Segment
+
+if TYPE_CHECKING:
+    import torch
 
 ROUNDS, SAMPLE = 4, 16  # of k-means, and vectors of the sample for each centroid
 FEWEST, MOST = 64, 16384
 BLOCK = 1 << 24  # products that are held at a time
+FLAT, OPENED = (
+    2048,
+    6,
+)  # centroids that are compared one by one; groups of them that a vector looks into if there are more
 
 
 def centroid_count(vectors: int) -> int:
@@ -27,7 +36,7 @@ def find_centroids(sample: np.ndarray, count: int) -> np.ndarray:
     rng = np.random.default_rng(0)
     centroids = unit(sample[rng.choice(len(sample), count, replace=len(sample) < count)])
     for _ in range(ROUNDS):
-        nearest = assign(sample, centroids)
+        nearest = Nearest(centroids)(sample)
         order = np.argsort(nearest, kind="stable")
         members, firsts = np.unique(nearest[order], return_index=True)
         centroids[members] = unit(np.add.reduceat(sample[order], firsts, axis=0))
@@ -43,31 +52,75 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return units
 
 
-def assign(vectors: np.ndarray, centroids: np.ndarray) -> np.ndarray:
-    """`(n,)` the number of each vector's nearest centroid."""
-    import torch
+class Nearest:
+    """Finds the nearest centroid of vectors: of all if there are few, else of those in the groups nearest to a vector.
 
-    nearest = np.empty(len(vectors), np.int32)
-    table = torch.from_numpy(np.ascontiguousarray(centroids.T, np.float32))
-    step = max(1, BLOCK // len(centroids))
-    for start in range(0, len(vectors), step):
-        block = torch.from_numpy(np.ascontiguousarray(vectors[start : start + step], np.float32))
-        nearest[start : start + step] = (block @ table).argmax(1).numpy()
-    return nearest
+    The second is not always the very nearest, which does no harm where a query opens many lists: it is the same each
+    time, and a good one.
+    """
+
+    def __init__(self, centroids: np.ndarray) -> None:
+        import torch
+
+        self._table = torch.from_numpy(np.ascontiguousarray(centroids, np.float32))
+        self._groups: Nearest | None = None
+        if len(centroids) > FLAT:
+            count = round(len(centroids) ** 0.5)
+            middles = find_centroids(np.asarray(centroids, np.float32), count)
+            self._groups = Nearest(middles)
+            members = self._groups(centroids)
+            self._order = torch.from_numpy(np.argsort(members, kind="stable"))
+            self._bounds = np.searchsorted(np.sort(members), np.arange(count + 1)).tolist()
+            self._table = self._table[self._order].contiguous()
+
+    def __call__(self, vectors: np.ndarray) -> np.ndarray:
+        """`(n,)` numbers of centroids for `(n, width)` vectors."""
+        import torch
+
+        nearest = np.empty(len(vectors), np.int32)
+        width = len(self._table) if self._groups is None else 8 * max(len(self._groups._table), self._table.shape[1])
+        step = max(1, BLOCK // width)
+        for start in range(0, len(vectors), step):
+            block = torch.from_numpy(np.ascontiguousarray(vectors[start : start + step], np.float32))
+            numbers = (block @ self._table.T).argmax(1) if self._groups is None else self._in_groups(block)
+            nearest[start : start + step] = numbers.numpy()
+        return nearest
+
+    def _in_groups(self, block: torch.Tensor) -> torch.Tensor:
+        assert self._groups is not None
+        middles = self._groups._table
+        opened = (block @ middles.T).topk(min(OPENED, len(middles)), dim=1).indices
+        order = opened.flatten().argsort(stable=True)  # (vector, group) pairs, group by group
+        counts = opened.flatten().bincount(minlength=len(middles)).tolist()
+        values, numbers = block.new_empty(len(order)), order.new_empty(len(order))
+        at = 0
+        for group, count in enumerate(counts):
+            first, last = self._bounds[group : group + 2]
+            pairs = order[at : at + count]
+            at += count
+            if not count:
+                continue
+            if first == last:
+                values[pairs] = -math.inf
+                continue
+            best, number = (block[pairs // opened.shape[1]] @ self._table[first:last].T).max(1)
+            values[pairs], numbers[pairs] = best, self._order[first + number]
+        winner = values.view(opened.shape).argmax(1, keepdim=True)
+        return numbers.view(opened.shape).gather(1, winner)[:, 0]
 
 
 def turned_vectors(segment: Segment, rows: slice | np.ndarray, coding: Coding) -> np.ndarray:
     """`(n, width)` float32 directions of stored vectors as turned queries are multiplied with them."""
-    return coding.widen(np.ascontiguousarray(segment.codes[rows])).astype(np.float32)
+    return coding.widen(np.ascontiguousarray(segment.rows("codes", rows))).astype(np.float32)
 
 
 def list_columns(segment: Segment, coding: Coding, centroids: np.ndarray) -> list[Column]:
     """The columns of a segment's lists: `pages` by centroid, and the `(centroids + 1,)` `bounds` of each list."""
-    pairs = []
+    pairs, find = [], Nearest(centroids)
     owner = np.repeat(np.arange(len(segment)), segment.kept)
     step = max(1, BLOCK // coding.width)
     for start in range(0, len(owner), step):
-        nearest = assign(turned_vectors(segment, slice(start, start + step), coding), centroids)
+        nearest = find(turned_vectors(segment, slice(start, start + step), coding))
         pairs.append(nearest.astype(np.int64) * len(segment) + owner[start : start + step])
     listed = np.unique(np.concatenate([np.zeros(0, np.int64), *pairs]))
     numbers, pages = np.divmod(listed, max(len(segment), 1))

@@ -149,8 +149,7 @@ class Scanner:
                 lengths = segment.kept[some].astype(np.int64)
                 ends = lengths.cumsum()
                 vectors = np.arange(ends[-1]) + np.repeat(segment.starts[some] - (ends - lengths), lengths)
-                scales = segment.scales if coding.is_float else segment.scales[vectors]
-                products = coding.products(tokens, segment.codes[vectors], scales)
+                products = coding.products(tokens, *segment.coded(vectors))
                 best = np.maximum.reduceat(products, ends - lengths, axis=0)
                 scores[start + first : start + first + len(some)] = best.sum(1)
         return scores
@@ -162,8 +161,7 @@ class Scanner:
         scores = np.empty(len(pages), np.float32)
         for i, number in enumerate(pages.tolist()):
             segment, row = self.live.locate(number)
-            rows = segment.rows_of(row)
-            scores[i] = coding.products(tokens, segment.codes[rows], segment.scales[rows]).max(0).sum()
+            scores[i] = coding.products(tokens, *segment.coded(segment.rows_of(row))).max(0).sum()
         return scores
 
 

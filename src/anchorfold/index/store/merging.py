@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from anchorfold.index.store.catalogue import FileEntry, State
-from anchorfold.index.store.segment import BLOBS, NUMBERS, Column, Segment, array_column, write_columns
+from anchorfold.index.store.columns import Column, array_column, write_columns
+from anchorfold.index.store.segment import BLOBS, NUMBERS, Segment
 
 TIER = 8  # segments of about a size that are merged into one
 SMALLEST = 1 << 16  # bytes: smaller ones count as that large
@@ -78,9 +79,9 @@ def _columns(members: list[Segment], owner: np.ndarray, rows: np.ndarray) -> Ite
     vectors = int(numbers["kept"].sum(dtype=np.int64))
     starts = [segment.starts for segment in members]
     codes, scales = ([segment.codes for segment in members], [segment.scales for segment in members])
-    yield Column("codes", codes[0].dtype.str, (vectors, codes[0].shape[1]), spread(codes, starts))
+    yield Column("codes", codes[0].dtype.str, (vectors, codes[0].shape[1]), spread(codes, starts), long=True)
     if any(map(len, scales)):
-        yield Column("scales", scales[0].dtype.str, (vectors,), spread(scales, starts))
+        yield Column("scales", scales[0].dtype.str, (vectors,), spread(scales, starts), long=True)
     else:
         yield array_column("scales", scales[0][:0])
     for name in BLOBS:

@@ -12,9 +12,10 @@ import numpy as np
 from anchorfold.errors import AnchorFoldError, MismatchError
 from anchorfold.index.coding import Coding
 from anchorfold.index.store.catalogue import Document
+from anchorfold.index.store.columns import Column, array_column, blob_columns
 from anchorfold.index.store.metadata import Metadata
 from anchorfold.index.store.provenance import pack, unpack
-from anchorfold.index.store.segment import NUMBERS, Column, Segment, array_column, blob_columns
+from anchorfold.index.store.segment import NUMBERS, Segment
 from anchorfold.index.store.settings import IndexSettings
 
 if TYPE_CHECKING:
@@ -164,8 +165,8 @@ def columns_of(rows: Sequence[PageRow], documents: Sequence[int], settings: Inde
     }
     return [
         *(array_column(name, np.array(numbers[name], np.uint32)) for name in NUMBERS),
-        array_column("codes", codes),
-        array_column("scales", scales),
+        array_column("codes", codes, long=True),
+        array_column("scales", scales, long=True),
         *(column for name, values in blobs.items() for column in blob_columns(name, values)),
     ]
 

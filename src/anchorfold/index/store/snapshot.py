@@ -11,9 +11,10 @@ import numpy as np
 
 from anchorfold.errors import DamagedError
 from anchorfold.index.store.catalogue import Document, FileEntry, State
+from anchorfold.index.store.columns import ColumnFile
 from anchorfold.index.store.faults import damaged, storage_errors
 from anchorfold.index.store.pages import DocumentState, StoredPage
-from anchorfold.index.store.segment import ColumnFile, Segment
+from anchorfold.index.store.segment import Segment
 from anchorfold.index.store.settings import IndexSettings
 
 SEGMENTS = "segments"

@@ -17,11 +17,11 @@ from typing import TypeVar
 
 from anchorfold.errors import DamagedError, MismatchError, NotAnIndexError
 from anchorfold.index.store.catalogue import HEAD, RETRIES, Catalogue, Document, Patch, State
+from anchorfold.index.store.columns import Column, write_columns
 from anchorfold.index.store.faults import is_there, moved, storage_errors
 from anchorfold.index.store.merging import merge, numbers_in_use, tiers_to_merge, with_garbage
 from anchorfold.index.store.metadata import Metadata, Plain
 from anchorfold.index.store.pages import DocumentState, PageRow, columns_of
-from anchorfold.index.store.segment import Column, write_columns
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.index.store.snapshot import SEGMENTS, OpenSegments, Snapshot, segment_path
 
