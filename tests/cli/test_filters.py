@@ -49,11 +49,11 @@ def test_describe_and_search_from_another_folder(folder, tmp_path, monkeypatch):
     assert hit["metadata"]["modified"].startswith("20")
 
 
-def test_index_again_with_a_table_encodes_nothing(folder, monkeypatch):
-    monkeypatch.chdir(folder)
+def test_index_again_with_a_table_encodes_nothing(folder, report_folder, monkeypatch):
+    monkeypatch.chdir(report_folder)
     monkeypatch.setattr("anchorfold.index.model.load_model", lambda *_: pytest.fail("a model was loaded"))
     (folder / "about.csv").write_text(TABLE + "gone.pdf,1,\n")
-    result = run("index", "reports", "--to", "my.index", "--metadata", "about.csv", "--json")
+    result = run("index", "reports", "--to", folder / "my.index", "--metadata", folder / "about.csv", "--json")
     report = json.loads(result.stdout)
     assert (report["pages"], report["unchanged"], report["described"], report["unmatched"]) == (0, 2, 2, ["gone.pdf"])
     assert "1 rows of the table mean none of these documents (gone.pdf)" in result.stderr

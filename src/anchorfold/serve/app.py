@@ -21,7 +21,8 @@ MAX_QUERY, MAX_TOP, MAX_SIDE, MAX_METHODS = 500, 100, 2000, 3
 MAX_WHERE = 2000
 QUEUE = 64
 STATIC = {"/": ("index.html", "text/html"), "/app.js": ("app.js", "text/javascript"),
-          "/heat.js": ("heat.js", "text/javascript"), "/style.css": ("style.css", "text/css"),
+          "/heat.js": ("heat.js", "text/javascript"), "/filters.js": ("filters.js", "text/javascript"),
+          "/style.css": ("style.css", "text/css"),
           "/icon.svg": ("icon.svg", "image/svg+xml")}  # fmt: skip
 
 Method = Annotated[str, StringConstraints(pattern=method_pattern())]
