@@ -1,29 +1,30 @@
 """What few bits a number cost and save: NDCG@5, score and bytes a page for folded pages at every width.
 
-    python -m benchmarks.bits /data/dev_azure /data/dev_debian       # nano; an encoding pass each, then seconds
+    anchorfold eval CORPUS --methods anchorfold,focus-clustering --keep-vectors --to RUN     # nano
+    python -m benchmarks.bits --run CORPUS RUN                       # from the vectors of that run
     python -m benchmarks.bits --invented                             # structured vectors of dimension 128, 320, 3,072
 
-Vectors are collected once into --folder and taken up again. Bytes are those of codes and scales; `kept` is what is left
-of the NDCG@5 of the same fold as float16, with a paired 95 % interval.
+Bytes are those of codes and scales; `kept` is what is left of the NDCG@5 of the same fold as float16, with a paired
+95 % interval.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import islice
+import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from anchorfold.evaluation.corpus import Corpus, PageSource, Unrendered, local_corpus
+from anchorfold.backbones.nano.query_side import QuerySide
+from anchorfold.evaluation.corpus import local_corpus
 from anchorfold.evaluation.measure import interval, measure
 from anchorfold.evaluation.methods import FULL, choose_methods
 from anchorfold.evaluation.query_scores import QueryScores
-from anchorfold.evaluation.score_pages import PageScores, score_pages
+from anchorfold.evaluation.run_folder import STATE
+from anchorfold.evaluation.score_pages import PageScores
 from anchorfold.index.coding import Coding
 
 WIDTHS = (16, 8, 4, 2, 1)
@@ -49,19 +50,14 @@ class Coded(PageScores):
         return torch.cat([self.query_scores(pages[i : i + 64]) for i in range(0, len(pages), 64)]).numpy()
 
 
-def corpus_table(path: Path, folder: Path, pages: int | None) -> None:
-    """A row for each method, ratio and width on one corpus."""
-    import anchorfold
-
-    corpus, model = local_corpus(path), anchorfold.load("nano")
-    if pages:
-        corpus = first_pages(corpus, pages)
+def corpus_table(path: Path, run: Path) -> None:
+    """A row for each method, ratio and width on one corpus, from the vectors of a run."""
+    corpus = local_corpus(path)
+    (folder,) = {file.parent for file in run.rglob(f"{FULL}.vectors")}
+    pages = json.loads((folder / STATE).read_text())["pages"]
+    queries = [torch.from_numpy(q) for q in QuerySide().encode_queries([query.text for query in corpus.queries])]
     methods = choose_methods(METHODS, RATIOS)
-    collected = score_pages(
-        corpus, model, {m.label: m.make() for m in methods}, folder / corpus.name, keep_vectors=True,
-        progress=lambda n: print(f"\r{n} pages", end="", flush=True),
-    )  # fmt: skip
-    queries = model.encode_queries([query.text for query in corpus.queries])
+    collected = PageScores(folder, pages, len(queries), queries[0].shape[1])
     coded = Coded(collected.folder, collected.pages, len(queries), collected.dim, QueryScores(queries))
     labels = [f"{m.label}/{bits}" for m in methods if m.label != FULL for bits in WIDTHS]
     measured = measure(coded, corpus.queries, [FULL, *labels])
@@ -83,29 +79,6 @@ def corpus_table(path: Path, folder: Path, pages: int | None) -> None:
         print(f"| {name} | {bits} | {np.mean(list(row.ndcg.values())):.1f} | {left} | "
               f"{np.mean(list(row.retention.values())):.1f} | {size:,.0f} | "
               f"{full.bytes / len(collected.pages) / size:.0f} |")  # fmt: skip
-
-
-@dataclass(frozen=True)
-class FirstPages:
-    """The first pages of a source."""
-
-    source: PageSource
-    count: int
-
-    def __call__(self, pixels: int) -> Iterator[Unrendered]:
-        return islice(self.source(pixels), self.count)
-
-    def origin(self) -> dict[str, Any]:
-        return {**self.source.origin(), "first pages": self.count}
-
-
-def first_pages(corpus: Corpus, count: int) -> Corpus:
-    """The first pages of a corpus, and the queries that they answer whole."""
-    there = set(corpus.names()[:count])
-    queries = tuple(query for query in corpus.queries if query.relevant.keys() <= there)
-    return replace(
-        corpus, name=f"{corpus.name}-{count}", queries=queries, unrendered=FirstPages(corpus.unrendered, count)
-    )
 
 
 def invented_table(dims: tuple[int, ...], pages: int = 2000, vectors: int = 50, queries: int = 200) -> None:
@@ -143,13 +116,11 @@ def best_pages(stored: np.ndarray, queries: list[np.ndarray], pages: int, vector
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpora", nargs="*", type=Path)
-    parser.add_argument("--folder", type=Path, default=Path("bits-work"))
-    parser.add_argument("--pages", type=int, help="only the first pages of each corpus")
+    parser.add_argument("--run", nargs=2, type=Path, action="append", default=[], metavar=("CORPUS", "RUN"))
     parser.add_argument("--invented", action="store_true")
     arguments = parser.parse_args()
-    for corpus in arguments.corpora:
-        corpus_table(corpus, arguments.folder, arguments.pages)
+    for corpus, run in arguments.run:
+        corpus_table(corpus, run)
     if arguments.invented:
         invented_table((128, 320, 3072))
 

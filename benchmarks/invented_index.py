@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -55,13 +54,3 @@ def random_pages(pages: int, dim: int, low: int, high: int, seed: int = 0) -> tu
     vectors = rng.standard_normal((int(lengths.sum()), dim), np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors, lengths
-
-
-def words_of(lines: list[str], words: dict[str, int], rng: np.random.Generator) -> Iterator[list[int]]:
-    """For ever: numbers of known words of lines that follow each other, from a random place on."""
-    while True:
-        at = int(rng.integers(len(lines)))
-        page: list[int] = []
-        for line in lines[at : at + 40]:
-            page += [words[w] for w in line.split() if w in words]
-        yield page

@@ -1,19 +1,18 @@
 """Search on large indexes: agreement, time, memory and disk against the number of pages, peers beside it.
 
-    python -m benchmarks.scale --pages 10000 100000 --bits 1        # some minutes
-    python -m benchmarks.scale --pages 1000000 --bits 1             # an hour on two cores, and 2 GB of disk
+    anchorfold eval dev_debian --methods anchorfold@0.05 --keep-vectors --to RUN    # real vectors, for the noise
+    python -m benchmarks.scale RUN --pages 10000 100000 --to figures.jsonl
+    python -m benchmarks.scale RUN --pages 1000000 --to figures.jsonl               # about 10 GB of disk
+    python -m benchmarks.scale RUN --validate --corpus dev_debian                   # real pages against invented ones
     python -m benchmarks.scale --plot figures.jsonl docs/scale.png
 
-Pages look like nano's: 40 to 80 words that follow each other in real text (descriptions and changelogs of the system's
-packages, manual pages), each the word's own vector with noise, so that a word agrees with what is seen of it as on a
-real page (--cosine). Queries are three to eight words of a page, in nano's own weights. Each size runs in this process;
-memory is what it holds at its peak for opening and searching, without building.
+Pages are those of `benchmarks.word_pages`; queries are three to eight words of a page. Opening and searching run in a
+process of their own, and memory is what that holds at its peak.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import re
 import resource
@@ -23,148 +22,122 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from anchorfold.backbones.nano.query_side import QuerySide
 from anchorfold.index.candidate_files import open_candidates, update_lists
 from anchorfold.index.live import LivePages
 from anchorfold.index.scan import Scanner
+from anchorfold.index.searching import PageSearch
 from anchorfold.index.store.folder import folder_bytes
 from anchorfold.index.store.table import PageTable
-from benchmarks.invented_index import append_pages, new_table, words_of
+from benchmarks.invented_index import append_pages, new_table
+from benchmarks.word_pages import WordPages
 
-TEXTS = ("/usr/share/doc/**/*", "/usr/share/man/man*/*", "/var/lib/dpkg/status", "/var/lib/apt/lists/*Packages")
-LOW, HIGH, CHUNK, TOP = 40, 80, 20_000, 10
-SEARCH = """
-import json, resource, sys
-from benchmarks.scale import measure_search
-print(json.dumps(measure_search(*json.loads(sys.argv[1]))))
-"""
+CHUNK, TOP, EXACT = 20_000, 10, 50
+Ranking = list[tuple[int, float]]
 
 
-def real_lines(most: int = 2_000_000) -> list[str]:
-    """Lines of text that is on this system, in lower case."""
-    lines: list[str] = []
-    for pattern in TEXTS:
-        for path in sorted(Path("/").glob(pattern.removeprefix("/"))):
-            if len(lines) >= most or not path.is_file():
-                continue
-            try:
-                data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-                text = data[:5_000_000].decode()
-            except (OSError, UnicodeDecodeError, EOFError, gzip.BadGzipFile):
-                continue
-            lines += [" ".join(re.findall(r"[a-z0-9]+", line.lower())) for line in text.splitlines() if len(line) > 20]
-    return lines
-
-
-class Pages:
-    """Draws pages and queries. `cosine` is that of a word and of what is seen of it."""
-
-    def __init__(self, cosine: float, seed: int = 0) -> None:
-        self.side = QuerySide()
-        known = self.side.words.words
-        self.vectors = np.concatenate([self.side.encode_queries([w])[0] for w in known[:20_000]])
-        self.units = self.vectors / np.linalg.norm(self.vectors, axis=1, keepdims=True)
-        self.rng = np.random.default_rng(seed)
-        self.texts = words_of(real_lines(), {w: i for i, w in enumerate(known[:20_000])}, self.rng)
-        self.noise = (1 / cosine**2 - 1) ** 0.5 / self.units.shape[1] ** 0.5
-
-    def draw(self, count: int) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-        """Vectors `(V, 128)`, lengths, and the word numbers of each page."""
-        pages: list[np.ndarray] = []
-        while len(pages) < count:
-            words = list(dict.fromkeys(next(self.texts)))[: int(self.rng.integers(LOW, HIGH + 1))]
-            if len(words) >= LOW:
-                pages.append(np.array(words))
-        seen = self.units[np.concatenate(pages)]
-        seen = seen + self.noise * self.rng.standard_normal(seen.shape, np.float32)
-        seen /= np.linalg.norm(seen, axis=1, keepdims=True)
-        return seen, np.array([len(p) for p in pages]), pages
-
-    def query(self, words: np.ndarray) -> np.ndarray:
-        """Some words of a page, weighed as nano weighs them."""
-        return self.vectors[self.rng.choice(words, min(len(words), int(self.rng.integers(3, 9))), replace=False)]
-
-
-def build(folder: Path, pages: int, bits: int, cosine: float, queries: int) -> dict[str, float]:
-    """An index of so many pages, and queries beside it; seconds of what is done to the vectors."""
-    source = Pages(cosine)
-    table = new_table(folder / "my.index", 128, bits)
+def build(folder: Path, run: Path, pages: int, widths: list[int], queries: int) -> dict[str, dict[str, float]]:
+    """Indexes of the same pages at some widths, and queries beside them; seconds of writing and listing of each."""
+    source = WordPages(run)
+    tables = {bits: new_table(folder / f"{bits}.index", 128, bits) for bits in widths}
+    seconds = {str(bits): {"writing": 0.0, "listing": 0.0} for bits in widths}
     chosen: list[np.ndarray] = []
-    writing = 0.0
     for start in range(0, pages, CHUNK):
         vectors, lengths, words = source.draw(min(CHUNK, pages - start))
-        chosen += [source.query(words[i]) for i in source.rng.choice(len(words), max(1, queries * len(words) // pages))]
-        began = time.perf_counter()
-        append_pages(table, vectors, lengths)
-        table.tidy()
-        writing += time.perf_counter() - began
+        share = max(1, -(-queries * len(words) // pages))
+        chosen += [source.query(words[i]) for i in source.rng.choice(len(words), share)]
+        for bits, table in tables.items():
+            began = time.perf_counter()
+            append_pages(table, vectors, lengths)
+            table.tidy()
+            seconds[str(bits)]["writing"] += time.perf_counter() - began
         print(f"\r{start + len(words):,} pages written", end="", file=sys.stderr, flush=True)
-    began = time.perf_counter()
-    update_lists(table)
-    listing = time.perf_counter() - began
+    for bits, table in tables.items():
+        began = time.perf_counter()
+        update_lists(table)
+        seconds[str(bits)]["listing"] = time.perf_counter() - began
     np.savez(folder / "queries.npz", *chosen[:queries])
-    return {"writing": writing, "listing": listing}
+    return seconds
 
 
 def measure_search(folder: str, bits: int) -> dict[str, float]:
-    """Open, search with candidates and with all pages; in a process of its own."""
-    archive = np.load(Path(folder) / "queries.npz")
-    queries = [archive[name] for name in archive.files]
+    """Open and search with candidates, then with all pages, then after one more document."""
+    queries = read_queries(Path(folder))
     began = time.perf_counter()
-    table = PageTable.open(Path(folder) / "my.index")
+    table = PageTable.open(Path(folder) / f"{bits}.index")
     live = LivePages(table)
     scanner = Scanner(live, open_candidates(table, live))
     scanner.top(queries[:1], TOP)
     opening = time.perf_counter() - began
     fast, fast_times = timed(lambda q: scanner.top([q], TOP)[0], queries)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    exact, exact_times = timed(lambda q: scanner.top([q], TOP, exact=True)[0], queries[:50])
-    _, whole_times = timed(lambda q: scanner._scanned([q], TOP, live.allowed, scanner.way(None))[0], queries[:50])
-    pairs = list(zip(fast, exact, strict=False))
-    overlap = np.mean([len({p for p, _ in a} & {p for p, _ in b}) / len(b) for a, b in pairs])
-    first = np.mean([a[0][0] == b[0][0] for a, b in pairs])
+    memory = peak_memory()
+    exact, _ = timed(lambda q: scanner.top([q], TOP, exact=True)[0], queries[:EXACT])
+    _, scan_times = timed(
+        lambda q: scanner.top([q], TOP, candidates=len(live))[0], queries[:EXACT]
+    )  # all pages, in integers where that is quicker
+    overlap, first = agreement_of(fast, exact)
     return {
         "pages": int(live.allowed.sum()), "bits": bits, "bytes": folder_bytes(table.folder), "opening": opening,
-        "megabytes": memory, "candidates": np.median(fast_times), "float scan": np.median(exact_times),
-        "integer scan": np.median(whole_times), "overlap": float(overlap), "first": float(first), "queries": len(pairs),
+        "megabytes": memory, "candidates": float(np.median(fast_times)), "slowest": float(np.max(fast_times)),
+        "all pages": float(np.median(scan_times)), "overlap": overlap, "first": first, "queries": len(exact),
+        "one more": one_more(table, queries[0]),
     }  # fmt: skip
 
 
-def timed(run: Callable[[np.ndarray], list[tuple[int, float]]], queries: list[np.ndarray]) -> tuple[list[list[tuple[int, float]]], list[float]]:  # fmt: skip  # noqa: E501
+def one_more(table: PageTable, query: np.ndarray) -> float:
+    """Seconds from a commit of one more document until a search that is open already has answered from it."""
+    reader = PageSearch(PageTable.open(table.folder))
+    reader.hits([query], TOP)
+    document = np.tile(query / np.linalg.norm(query, axis=1, keepdims=True), (10, 1))
+    began = time.perf_counter()
+    append_pages(table, document, np.full(10, len(query)))
+    hits = reader.hits([query], TOP)[0]
+    seconds = time.perf_counter() - began
+    assert hits[0].document == f"{table.state.next_document - 1}.pdf", "what was added is found"
+    return seconds
+
+
+def peak_memory() -> float:
+    """Megabytes that this process held at most; not what the one that started it held, as `ru_maxrss` has it."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1]) / 1e3  # type: ignore[index]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def read_queries(folder: Path) -> list[np.ndarray]:
+    archive = np.load(folder / "queries.npz")
+    return [archive[name] for name in archive.files]
+
+
+def agreement_of(fast: list[Ranking], exact: list[Ranking]) -> tuple[float, float]:
+    """The mean share of the best pages in common, and how often the first is the same."""
+    pairs = [({p for p, _ in a}, {p for p, _ in b}) for a, b in zip(fast, exact, strict=False)]
+    overlap = float(np.mean([len(a & b) / len(b) for a, b in pairs]))
+    return overlap, float(np.mean([a[0][0] == b[0][0] for a, b in zip(fast, exact, strict=False)]))
+
+
+def timed(search: Callable[[np.ndarray], Ranking], queries: list[np.ndarray]) -> tuple[list[Ranking], list[float]]:
+    """Answers and seconds of each."""
     answers, seconds = [], []
     for query in queries:
         began = time.perf_counter()
-        answers.append(run(query))
+        answers.append(search(query))
         seconds.append(time.perf_counter() - began)
     return answers, seconds
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pages", type=int, nargs="+", default=[10_000, 100_000])
-    parser.add_argument("--bits", type=int, nargs="+", default=[8, 1])
-    parser.add_argument("--cosine", type=float, default=0.8)
-    parser.add_argument("--queries", type=int, default=200)
-    parser.add_argument("--to", type=Path, help="append the figures to this file as JSON lines")
-    parser.add_argument("--plot", nargs=2, type=Path, metavar=("FIGURES", "PICTURE"))
-    arguments = parser.parse_args()
-    if arguments.plot:
-        plot(*arguments.plot)
-        return
-    for pages in arguments.pages:
-        for bits in arguments.bits:
-            with tempfile.TemporaryDirectory(dir=arguments.to.parent if arguments.to else None) as name:
-                built = build(Path(name), pages, bits, arguments.cosine, arguments.queries)
-                command = [sys.executable, "-c", SEARCH, json.dumps([name, bits])]
-                done = subprocess.run(command, capture_output=True, text=True, check=True)
-                figures = {**json.loads(done.stdout.splitlines()[-1]), **built}
-            print("\r" + json.dumps(figures), flush=True)
-            if arguments.to:
-                with arguments.to.open("a") as file:
-                    file.write(json.dumps(figures) + "\n")
+def in_own_process(function: str, *arguments: Any) -> dict[str, float]:
+    """What a function of a module of this folder returns, called in a process of its own."""
+    module, _, name = function.rpartition(".")
+    code = f"import json, sys; from {module} import {name} as f; print(json.dumps(f(*json.loads(sys.argv[1]))))"
+    command = [sys.executable, "-c", code, json.dumps(arguments)]
+    completed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    figures: dict[str, float] = json.loads(completed.stdout.splitlines()[-1])
+    return figures
 
 
 def plot(figures: Path, picture: Path) -> None:
@@ -172,18 +145,65 @@ def plot(figures: Path, picture: Path) -> None:
     import matplotlib.pyplot as plt
 
     rows = [json.loads(line) for line in figures.read_text().splitlines()]
-    _, axes = plt.subplots(1, 3, figsize=(12, 3.6), constrained_layout=True)
-    for bits in sorted({row["bits"] for row in rows}):
-        some = sorted((row for row in rows if row["bits"] == bits), key=lambda row: row["pages"])
+    figure, axes = plt.subplots(1, 3, figsize=(13, 4.2), constrained_layout=True)
+    styles = {1: ("#0b6e4f", "o"), 8: ("#b5541c", "s")}
+    for bits, (colour, mark) in styles.items():
+        some = sorted((row for row in rows if row.get("bits") == bits), key=lambda row: row["pages"])
         pages = [row["pages"] for row in some]
-        for name, style in (("candidates", "o-"), ("integer scan", "s--"), ("float scan", "^:")):
-            axes[0].plot(pages, [1000 * row[name] for row in some], style, label=f"{name}, {bits} bits")
-        axes[1].plot(pages, [row["megabytes"] for row in some], "o-", label=f"{bits} bits")
-        axes[2].plot(pages, [row["bytes"] / 1e6 for row in some], "o-", label=f"{bits} bits")
+        label = f"{bits} bit{'s' if bits > 1 else ''}"
+        for way, line, filling in (("candidates", "-", colour), ("all pages", "--", "white")):
+            milliseconds = [1000 * row[way] for row in some]
+            axes[0].plot(pages, milliseconds, f"{mark}{line}", color=colour, mfc=filling, label=f"{way}, {label}")
+        axes[1].plot(pages, [row["megabytes"] for row in some], f"{mark}-", color=colour, label=label)
+        axes[2].plot(pages, [row["bytes"] / 1e6 for row in some], f"{mark}-", color=colour, label=label)
+    for name, mark in zip(sorted({row["peer"] for row in rows if "peer" in row}), "^vD", strict=False):
+        some = sorted((row for row in rows if row.get("peer") == name), key=lambda row: row["pages"])
+        pages = [row["pages"] for row in some]
+        axes[0].plot(pages, [1000 * r["seconds"] for r in some], f"{mark}:", color="0.45", label=name)
+        axes[1].plot(pages, [r["megabytes"] for r in some], f"{mark}:", color="0.45", label=name)
     for axis, title in zip(axes, ("a query, ms", "resident memory, MB", "on disk, MB"), strict=True):
         axis.set(xscale="log", yscale="log", xlabel="pages", title=title)
+        axis.grid(alpha=0.3)
         axis.legend(fontsize=7)
+    figure.suptitle("With candidates first, a query on a million pages costs little more than on a hundred thousand")
     plt.savefig(picture, dpi=130)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, nargs="?", help="a run of nano that kept its vectors")
+    parser.add_argument("--pages", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--bits", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--peers", action="store_true", help="NumPy, faiss and LanceDB on the same pages")
+    parser.add_argument("--to", type=Path, default=Path("scale.jsonl"), help="append the figures to this file")
+    parser.add_argument("--validate", action="store_true", help="agreement on real pages against invented ones")
+    parser.add_argument("--corpus", type=Path, help="whose questions to ask of the real pages")
+    parser.add_argument("--plot", nargs=2, type=Path, metavar=("FIGURES", "PICTURE"))
+    arguments = parser.parse_args()
+    if arguments.plot:
+        plot(*arguments.plot)
+        return
+    if arguments.validate:
+        from benchmarks.scale_validation import validate
+
+        validate(arguments.run, arguments.corpus)
+        return
+    for pages in arguments.pages:
+        with tempfile.TemporaryDirectory(dir=arguments.to.parent) as folder:
+            built = build(Path(folder), arguments.run, pages, arguments.bits, arguments.queries)
+            rows = [
+                {**in_own_process("benchmarks.scale.measure_search", folder, bits), **built[str(bits)]}
+                for bits in arguments.bits
+            ]
+            if arguments.peers:
+                from benchmarks.scale_peers import PEERS
+
+                rows += [in_own_process("benchmarks.scale_peers.measure", folder, name) for name in PEERS]
+        for row in rows:
+            print("\r" + json.dumps(row), flush=True)
+            with arguments.to.open("a") as file:
+                file.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":

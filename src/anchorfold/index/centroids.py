@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 ROUNDS, SAMPLE = 4, 16  # of k-means, and vectors of the sample for each centroid
 FEWEST, MOST = 64, 16384
 BLOCK = 1 << 24  # products that are held at a time
-FLAT, OPENED = (
-    2048,
-    6,
-)  # centroids that are compared one by one; groups of them that a vector looks into if there are more
+FLAT = 2048  # centroids that are compared one by one; more are put into groups
+OPENED = 6  # groups that a vector looks into
 
 
 def centroid_count(vectors: int) -> int:

@@ -1,0 +1,51 @@
+"""Do invented pages behave as real ones? The candidate stage on as many of both, with few candidates."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from anchorfold.backbones.nano.query_side import QuerySide
+from anchorfold.evaluation.corpus import local_corpus
+from anchorfold.index import candidate_files, scan
+from anchorfold.index.agreement import agreement
+from anchorfold.index.live import LivePages
+from anchorfold.index.scan import Scanner
+from benchmarks.invented_index import append_pages, new_table
+from benchmarks.word_pages import WordPages, run_vectors
+
+COUNTS, QUERIES = (20, 50, 100, 200), 400
+
+
+def validate(run: Path, corpus: Path) -> None:
+    """Print the agreement for real pages and questions, and for invented ones, by candidates."""
+    vectors, lengths = run_vectors(run)
+    texts = [query.text for query in local_corpus(corpus).queries][
+        :: max(1, len(local_corpus(corpus).queries) // QUERIES)
+    ]
+    source = WordPages(run)
+    invented, invented_lengths, words = source.draw(len(lengths))
+    chosen = [source.query(words[i]) for i in source.rng.choice(len(words), QUERIES)]
+    sides = {
+        "real": (vectors, lengths, QuerySide().encode_queries(texts)),
+        "invented": (invented, invented_lengths, chosen),
+    }
+    # So few pages would be scanned: they get lists as a large index does.
+    candidate_files.FIRST_PAGES = candidate_files.LISTED_ROWS = 1
+    scan.FEW_PAGES = 0
+    print(f"{len(lengths):,} pages, 1 bit; first ten in common / same first page, %")
+    print("| candidates | " + " | ".join(sides) + " |\n|---:|---|---|")
+    columns = {}
+    for name, (some, their_lengths, queries) in sides.items():
+        with tempfile.TemporaryDirectory() as folder:
+            table = new_table(Path(folder) / "my.index", 128, 1)
+            append_pages(table, some, np.asarray(their_lengths))
+            candidate_files.update_lists(table)
+            live = LivePages(table)
+            scanner = Scanner(live, candidate_files.open_candidates(table, live))
+            columns[name] = agreement(scanner, queries, counts=COUNTS)
+    for rows in zip(*columns.values(), strict=True):
+        cells = [f"{100 * row.overlap:.1f} / {100 * row.first:.1f}" for row in rows]
+        print(f"| {rows[0].candidates} | " + " | ".join(cells) + " |")

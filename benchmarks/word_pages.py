@@ -1,0 +1,91 @@
+"""Invented pages that look like nano's: words that follow each other in real text, seen as nano sees words.
+
+A vector of a page is a word's own vector plus what a real, folded vector of nano has beside its nearest word: these
+rests, with how much of the word there was, are drawn from the pages of a run that kept its vectors.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from anchorfold.backbones.nano.query_side import QuerySide
+
+TEXTS = ("usr/share/doc/**/*", "usr/share/man/man*/*", "var/lib/dpkg/status", "var/lib/apt/lists/*Packages")
+LOW, HIGH, WORDS, LINES = 40, 80, 20_000, 40
+METHOD = "anchorfold@0.05"
+
+
+def real_lines(most: int = 2_000_000) -> list[str]:
+    """Lines of text that is on this system, in lower case."""
+    lines: list[str] = []
+    for pattern in TEXTS:
+        for path in sorted(Path("/").glob(pattern)):
+            if len(lines) >= most or not path.is_file():
+                continue
+            try:
+                data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+                text = data[:5_000_000].decode()
+            except (OSError, UnicodeDecodeError, EOFError, gzip.BadGzipFile):
+                continue
+            lines += [" ".join(re.findall(r"[a-z0-9]+", line.lower())) for line in text.splitlines() if len(line) > 20]
+    return lines
+
+
+def run_vectors(run: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors `(V, 128)` and lengths of the pages of a run (`anchorfold eval CORPUS --keep-vectors --to RUN`)."""
+    (folder,) = {path.parent for path in run.rglob(f"{METHOD}.vectors")}
+    lengths = np.fromfile(folder / f"{METHOD}.lengths", np.int32)
+    vectors = np.fromfile(folder / f"{METHOD}.vectors", np.float16).reshape(-1, 128)
+    return vectors.astype(np.float32)[: lengths.sum()], lengths
+
+
+class WordPages:
+    """Draws pages and queries.
+
+    Args:
+        run: of nano on real pages, with its vectors.
+        seed: of everything drawn.
+    """
+
+    def __init__(self, run: Path, seed: int = 0) -> None:
+        known = QuerySide().words.words[:WORDS]
+        self.vectors = np.concatenate(QuerySide().encode_queries(known))
+        self.units = self.vectors / np.linalg.norm(self.vectors, axis=1, keepdims=True)
+        self.rng = np.random.default_rng(seed)
+        self.texts = _texts(real_lines(), {word: number for number, word in enumerate(known)}, self.rng)
+        seen, _ = run_vectors(run)
+        seen = seen[self.rng.choice(len(seen), min(len(seen), 100_000), replace=False)]
+        similarity = np.concatenate([part @ self.units.T for part in np.array_split(seen, 50)])
+        nearest = similarity.argmax(1)
+        self.cosines = similarity[np.arange(len(seen)), nearest]
+        self.rests = seen - self.cosines[:, None] * self.units[nearest]
+
+    def draw(self, count: int) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+        """Vectors `(V, 128)`, lengths, and the word numbers of each page."""
+        pages: list[np.ndarray] = []
+        while len(pages) < count:
+            words = list(dict.fromkeys(next(self.texts)))[: int(self.rng.integers(LOW, HIGH + 1))]
+            if len(words) >= LOW:
+                pages.append(np.array(words))
+        words_of_all = np.concatenate(pages)
+        drawn = self.rng.integers(0, len(self.rests), len(words_of_all))
+        vectors = self.cosines[drawn, None] * self.units[words_of_all] + self.rests[drawn]
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors, np.array([len(page) for page in pages]), pages
+
+    def query(self, words: np.ndarray) -> np.ndarray:
+        """Three to eight words of a page, weighed as nano weighs them."""
+        return self.vectors[self.rng.choice(words, min(len(words), int(self.rng.integers(3, 9))), replace=False)]
+
+
+def _texts(lines: list[str], words: dict[str, int], rng: np.random.Generator) -> Iterator[list[int]]:
+    """For ever: numbers of known words of lines that follow each other, from a random place on."""
+    numbers = [[words[word] for word in line.split() if word in words] for line in lines]
+    while True:
+        at = int(rng.integers(len(numbers)))
+        yield [number for line in numbers[at : at + LINES] for number in line]
