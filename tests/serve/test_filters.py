@@ -1,4 +1,4 @@
-"""Filters behind the server: public names, one sentence for what is wrong, facets, and the page's boxes in a browser."""
+"""Filters behind the server: public names, one sentence for what is wrong, facets, and the boxes in a browser."""
 
 import json
 from urllib.parse import parse_qs, urlsplit
