@@ -11,6 +11,7 @@ from anchorfold.cluster import ShardedIndex
 from anchorfold.cluster.shard import Shard
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index import ingest
+from anchorfold.index.selection import selector
 from anchorfold.index.store import table
 from tests.number_reader import NumberReader, write_pdf
 
@@ -55,7 +56,9 @@ def test_merged_rankings_are_those_of_one_process(steady_index, shards, document
     index = steady_index
     queries, live = encoded(QUERIES), index.live()
     parts = [Shard(str(index.path), number, shards) for number in range(shards)]
-    answers = [part.search(index.version, queries, 9, documents) for part in parts]
+    allowed = None if documents is None else live.of_documents(selector(documents, live.documents.values()))
+    bits = None if allowed is None else np.packbits(allowed)
+    answers = [part.search(index.version, queries, 9, bits) for part in parts]
     assert sum(answer.pages for answer in answers) == len(live)
     if shards <= 8:
         assert max(answer.pages for answer in answers) - min(answer.pages for answer in answers) <= 2 * len(

@@ -100,6 +100,14 @@ class TestSearching:
         with pytest.raises(AnchorFoldError, match="no document that matches nowhere"):
             index.search("revenue 102", mode=mode, documents="nowhere")
 
+    @pytest.mark.parametrize("mode", ["text", "hybrid"])
+    def test_conditions_hold_and_metadata_is_shown(self, index, mode):
+        index.describe({"year": 2024}, documents="*handbook*")
+        hits = index.search("revenue 102", mode=mode, where="year >= 2024")
+        assert {name for name, _ in pages(hits)} == {"handbook.pdf"}
+        assert hits[0].metadata["year"] == 2024
+        assert index.search("revenue 102", mode=mode, where="year > 2024") == []
+
     def test_several_queries(self, index):
         answers = index.search(["horses 1", "auditors 1"], top=1, mode="text")
         assert [pages(hits) for hits in answers] == [[("handbook.pdf", 2)], [("report.pdf", 3)]]

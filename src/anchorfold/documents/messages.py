@@ -26,6 +26,7 @@ MAX_HEADER = 65_536
 MAX_THUMBNAIL = 1_000_000
 MAX_TEXT = 200_000  # characters of a page that are read
 MAX_REASON = 300
+INFORMATION = ("title", "author", "language")  # what a document says of itself
 MAX_PAGES = 2**20  # more than the PDF library counts
 
 
@@ -186,7 +187,8 @@ def _plain_answer(header: dict[str, Any]) -> Answer:
         case {"kind": "opened", "pages": pages, "digest": str(digest), "size": size, "modified": modified}:
             if not re.fullmatch("[0-9a-f]{32}", digest):
                 raise GarbledMessageError
-            identity = FileIdentity(digest, _whole(size, below=2**63), _whole(modified, -(2**63), 2**63))
+            information = _information(header.get("information", {}))
+            identity = FileIdentity(digest, _whole(size, below=2**63), _whole(modified, -(2**63), 2**63), information)
             return Opened(_whole(pages, 1, MAX_PAGES), identity)
         case {"kind": "started", "page": page}:
             return Started(_whole(page))
@@ -208,6 +210,12 @@ def _reason(value: object) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= MAX_REASON or not value.isprintable():
         raise GarbledMessageError
     return value
+
+
+def _information(value: object) -> dict[str, str]:
+    if not isinstance(value, dict) or not value.keys() <= {*INFORMATION}:
+        raise GarbledMessageError
+    return {name: _reason(text) for name, text in value.items()}
 
 
 def _exactly(descriptor: int, length: int, deadline: float | None) -> bytearray:

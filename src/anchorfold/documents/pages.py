@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import math
 import re
@@ -12,6 +13,7 @@ from itertools import count
 from pathlib import Path
 
 import pypdfium2 as pdfium
+import pypdfium2.raw as pdfium_c
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from anchorfold.documents.content import FileIdentity, read_file
@@ -95,6 +97,17 @@ class PdfPages(Pages):
         if self._open is not None:
             self._open[1].close()
             self._open = None
+
+    def information(self) -> dict[str, str]:
+        """From the information dictionary, and the language of the catalogue."""
+        keys = {"title": "Title", "author": "Author"}
+        return {name: self.pdf.get_metadata_value(key) for name, key in keys.items()} | {"language": self._language()}
+
+    def _language(self) -> str:
+        length = pdfium_c.FPDFCatalog_GetLanguage(self.pdf, None, 0)
+        buffer = (ctypes.c_ushort * (length // 2))()
+        pdfium_c.FPDFCatalog_GetLanguage(self.pdf, buffer, length)
+        return bytes(buffer).decode("utf-16-le", "replace").rstrip("\0")
 
     def close(self) -> None:
         """Let go of the file's bytes."""

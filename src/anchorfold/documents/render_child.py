@@ -13,7 +13,7 @@ from PIL import Image
 
 from anchorfold.documents.kinds import Pages
 from anchorfold.documents.limits import MEMORY_EXIT, limit_memory, limit_time
-from anchorfold.documents.messages import MAX_REASON, MAX_TEXT, pages_to_render, receive_request, send
+from anchorfold.documents.messages import INFORMATION, MAX_REASON, MAX_TEXT, pages_to_render, receive_request, send
 from anchorfold.documents.pages import count_pages, load_pages
 from anchorfold.errors import UnreadableDocumentError
 
@@ -82,12 +82,13 @@ class RenderChild:
         try:
             with limit_time(seconds):
                 pages = self.open(path)
+                known = information(pages)
         except UnreadableDocumentError as problem:
             self.answer("document problem", reason=printable(problem))
         else:
             pages.pixels = pixels
             identity = pages.identity
-            self.answer("opened", pages=len(pages), **vars(identity))
+            self.answer("opened", pages=len(pages), **{**vars(identity), "information": known})
             for number in pages_to_render(len(pages), identity.digest, wanted, stored):
                 self.answer("started", page=number)
                 self.send_page(pages, number, thumbnails, texts, seconds)
@@ -125,6 +126,23 @@ def file_version(path: str) -> object:
     except OSError:
         return None
     return path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def information(pages: Pages) -> dict[str, str]:
+    """What a document says of itself, each on one line; nothing if that is broken."""
+    try:
+        known = pages.information()
+    except MemoryError:
+        raise
+    except Exception:  # its pages may be whole
+        return {}
+    lines = {name: one_line(str(known.get(name, ""))) for name in INFORMATION}
+    return {name: line for name, line in lines.items() if line}
+
+
+def one_line(text: str) -> str:
+    """A text as the parent takes it."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:MAX_REASON].rstrip()
 
 
 def printable(problem: Exception) -> str:

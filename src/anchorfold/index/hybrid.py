@@ -57,7 +57,7 @@ class TextSearch:
         for query in queries:
             numbers, scores = self._matches(query, live, allowed)
             best = np.lexsort((numbers, -scores))[:top].tolist()
-            hits = [_hit(live, int(numbers[i]), float(scores[i]), text=float(scores[i])) for i in best]
+            hits = [self._hit(live, numbers[i], scores[i], filters, None, scores[i]) for i in best]
             answers.append(self._with_snippets(query, live, hits, numbers[best]))
         return answers
 
@@ -100,9 +100,15 @@ class TextSearch:
             seen = np.array([looks[n] for n in pool.tolist()])
             both = fused(seen, words, silent)
             chosen = np.lexsort((pool, -both))[:top].tolist()
-            found = [_hit(live, int(pool[i]), float(both[i]), float(seen[i]), float(words[i])) for i in chosen]
-            answers.append(self._with_snippets(query, live, found, pool[chosen]))
+            fused_hits = [self._hit(live, pool[i], both[i], filters, seen[i], words[i]) for i in chosen]
+            answers.append(self._with_snippets(query, live, fused_hits, pool[chosen]))
         return answers
+
+    def _hit(
+        self, live: LivePages, number: int, score: float, filters: dict[str, Any], visual: float | None, text: float
+    ) -> Hit:
+        hit = self.search.hit(live, int(number), float(score), filters.get("where"))
+        return replace(hit, visual=None if visual is None else float(visual), text=float(text))
 
     def page_row(self, source: str, page: int) -> int | None:
         """The row of a live page among the texts; None if there is no such page."""
@@ -162,8 +168,3 @@ class _TextRows:
             return None
         number = int(self.numbers(np.array([row_number(self._documents[source], page)]))[0])
         return None if number < 0 else number
-
-
-def _hit(live: LivePages, number: int, score: float, visual: float | None = None, text: float | None = None) -> Hit:
-    version, page = live.page(number)
-    return Hit(version.name, page, score, version.source, visual, text)

@@ -7,7 +7,7 @@ moment.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.errors import AnchorFoldError, LockedError
+from anchorfold.index.filters.columns import Facet, Where
 from anchorfold.index.hybrid import Mode, TextSearch, require_mode
 from anchorfold.index.live import LivePages
 from anchorfold.index.model import IndexModel
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from anchorfold.backbones.encoder import PageEncoder
     from anchorfold.compressors import Compressor
     from anchorfold.documents.listing import Listing
+    from anchorfold.index.filters.given import Described, Given, GivenValues
     from anchorfold.index.progress import AddReport, Progress
     from anchorfold.index.source import PageSource, SourceMaker
     from anchorfold.index.store.info import IndexInfo
@@ -194,6 +196,7 @@ class Index:
         self,
         paths: str | Path | Sequence[str | Path] | Listing,
         *,
+        metadata: Given | None = None,
         prune: bool = False,
         progress: Callable[[Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
@@ -206,6 +209,10 @@ class Index:
 
         Args:
             paths: files or folders (PDF, PNG, JPEG, WebP, TIFF), or a listing of them that was made before.
+            metadata: what to know of these documents, for filters: values by column for all of them, a function that
+                gives such a mapping for a path, or the path of a table (CSV, JSON lines, Parquet) whose first column is
+                a path or a pattern. None takes a value away. It is stored for documents that did not change as well,
+                and nothing is encoded for it.
             prune: drop documents of these folders that are no longer on disk.
             progress: called after every page.
             stop: asked after every page; True ends the run after the current batch, which is committed.
@@ -225,10 +232,10 @@ class Index:
         listing = paths if isinstance(paths, Listing) else list_documents(paths, exclude=self.path)
         try:
             with self._writing(wait, waiting, stop):
+                given = self._given(metadata, {d.source: d.name for d in listing.documents})
                 with self._source(batch_size, cluster) as source:
-                    report = Ingest(self._table, source, progress, stop).run(listing, prune)
-                    pixels = self.model.page_pixels if self.settings.ocr else 0
-                    report.texts = read_missing(self._table, listing.documents, pixels, stop)
+                    report = Ingest(self._table, source, progress, stop, given).run(listing, prune)
+                    report.texts = read_missing(self._table, listing.documents, lambda: self.model.page_pixels, stop)
                 self._table.tidy()
                 update_lists(self._table)
         except LockedError:
@@ -243,8 +250,40 @@ class Index:
         from anchorfold.index.reading import TextReader
         from anchorfold.index.source import LocalSource
 
-        size = batch_size or self.model.default_batch
-        return nullcontext(LocalSource(self.model, self.compressor, size, TextReader(self.settings)))
+        return nullcontext(LocalSource(lambda: (self.model, self.compressor), TextReader(self.settings), batch_size))
+
+    def _given(self, metadata: Given | None, documents: Mapping[str, str]) -> GivenValues:
+        """What is said of documents, source to name, checked; a name that the index knows already counts."""
+        from anchorfold.index.filters.given import GivenValues, given_values
+
+        if metadata is None:
+            return GivenValues()
+        state = self._table.state
+        known = {s: next((v.name for v in state.versions(s).values()), name) for s, name in documents.items()}
+        return given_values(metadata, known, state)
+
+    def describe(self, metadata: Given, *, documents: str | Sequence[str] | None = None, wait: float = -1) -> Described:
+        """Store what is known of indexed documents, for filters. Nothing is read or encoded.
+
+        Args:
+            metadata: as for `add`.
+            documents: only these: names, paths, folders or patterns; all if None.
+            wait: seconds to wait for another writer; negative waits for ever, 0 does not.
+
+        >>> index.describe({"year": 2024, "department": "sales"}, documents="*.pdf").documents
+        1
+        >>> [hit.page for hit in index.search("net revenue by region", top=1, where="year >= 2024")]
+        [2]
+        """
+        from anchorfold.index.filters.given import Described
+
+        with self._writing(wait):
+            state = self._table.state
+            chosen = {version.source: version.name for version in state.documents.values()}
+            if documents is not None:
+                chosen = self._matching(documents)
+            given = self._given(metadata, chosen)
+            return Described(self._table.describe(given.values, given.types), given.unmatched)
 
     def remove(self, names: str | Path | Sequence[str | Path], *, wait: float = -1) -> list[str]:
         """Remove documents by name as given, path, folder or pattern; returns the names removed."""
@@ -265,7 +304,7 @@ class Index:
         for name in as_names(names):
             matched = matching(name, documents)
             if not matched:
-                raise AnchorFoldError(f"{self.path} holds no document {name!r}: nothing was removed.")
+                raise AnchorFoldError(f"{self.path} holds no document {name!r}: nothing was changed.")
             chosen |= matched
         return chosen
 
@@ -274,13 +313,14 @@ class Index:
     @overload  # a text is a sequence of texts too, so the checker sees an overlap where none is meant
     def search(  # type: ignore[overload-overlap]
         self, query: str, top: int = 10, *, mode: Mode | None = None, documents: str | Sequence[str] | None = None,
-        exact: bool | None = None, candidates: int | None = None,
+        where: str | Where | None = None, exact: bool | None = None, candidates: int | None = None,
     ) -> list[Hit]: ...  # fmt: skip
 
     @overload
     def search(
         self, query: Sequence[str], top: int = 10, *, mode: Mode | None = None,
-        documents: str | Sequence[str] | None = None, exact: bool | None = None, candidates: int | None = None,
+        documents: str | Sequence[str] | None = None, where: str | Where | None = None, exact: bool | None = None,
+        candidates: int | None = None,
     ) -> list[list[Hit]]: ...  # fmt: skip
 
     def search(
@@ -290,6 +330,7 @@ class Index:
         *,
         mode: Mode | None = None,
         documents: str | Sequence[str] | None = None,
+        where: str | Where | None = None,
         exact: bool | None = None,
         candidates: int | None = None,
     ) -> list[Hit] | list[list[Hit]]:
@@ -300,6 +341,8 @@ class Index:
             top: pages a query.
             mode: by what pages look like ("visual", also if None), by what they say ("text"), or by both ("hybrid").
             documents: only pages of these: names, paths, folders or patterns such as `*.pdf`.
+            where: only pages for which this is true, an SQL condition on their columns such as
+                `year >= 2024 and department = 'sales'` (`docs/guides/filters.md`).
             exact: True scores every page; else large indexes choose candidates first (`docs/scale.md`). The score of
                 a page is the same either way.
             candidates: how many pages to score then, 1,000 if None: `anchorfold bench agreement` tells what is enough.
@@ -307,9 +350,10 @@ class Index:
         texts = [query] if isinstance(query, str) else list(query)
         if top < 1:
             raise AnchorFoldError(f"top must be at least 1, got {top}.")
+        self.check_where(where)
         mode = mode or self.modes[0]
         require_mode(mode)
-        filters: dict[str, Any] = {"documents": documents}
+        filters: dict[str, Any] = {"documents": documents, "where": where}
         options: dict[str, Any] = {"exact": exact, "candidates": candidates}
         if mode == "text":
             hits = self._text_search.text_hits(texts, top, filters)
@@ -330,11 +374,30 @@ class Index:
         top: int = 10,
         *,
         documents: str | Sequence[str] | None = None,
+        where: str | Where | None = None,
         exact: bool | None = None,
         candidates: int | None = None,
     ) -> list[list[Hit]]:
         """As `search`, for queries that are encoded already, `(tokens, d)` each."""
-        return self._search.hits(queries, top, documents, exact, candidates)
+        return self._search.hits(queries, top, documents, exact, candidates, where)
+
+    def check_where(self, where: str | Where | None) -> None:
+        """Refuse a filter that is wrong, before anything is loaded for it."""
+        text = where.text if isinstance(where, Where) else where
+        if text is not None:
+            self._search.columns(self.live(), where).check(text)
+
+    def columns(self) -> dict[str, str]:
+        """The columns that a filter may use, and their types: text, integer, float, boolean or date."""
+        return dict(self._search.columns(self.live()).types)
+
+    def facets(self, names: Mapping[str, str] | None = None) -> list[Facet]:
+        """Columns with few values, and how many documents have each.
+
+        Args:
+            names: what documents are called, by source, if not as in the index.
+        """
+        return self._search.columns(self.live(), None if names is None else Where(None, names)).facets()
 
     def scanner(self) -> Scanner:
         """What scores queries against the newest version."""

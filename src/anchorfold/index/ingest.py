@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from anchorfold.documents import Document, DocumentFinished, FileIdentity, PageFailed, PagesCounted, Request
 from anchorfold.documents.files import system_path
 from anchorfold.documents.listing import Listing
+from anchorfold.index.filters.given import GivenValues
 from anchorfold.index.plan import make_plan, missing_documents
 from anchorfold.index.progress import AddReport, Progress, Share
 from anchorfold.index.source import PageEncoded, PageEvent, PageLeftOut, PageSource
+from anchorfold.index.store.metadata import Metadata
 from anchorfold.index.store.pages import DocumentState, PageRow
 from anchorfold.index.store.table import PageTable
 from anchorfold.index.store.texts import PageText
@@ -69,10 +71,12 @@ class Ingest:
         source: PageSource,
         progress: Callable[[Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
+        given: GivenValues | None = None,
     ) -> None:
         self.table, self.source = table, source
         self.show, self.stop = progress or (lambda _: None), stop or (lambda: False)
-        self.report, self.progress = AddReport(), Progress()
+        self.given = given or GivenValues()
+        self.report, self.progress = AddReport(unmatched=list(self.given.unmatched)), Progress()
         self._share = Share(self.progress)
         self._states: dict[str, DocumentState] = {}
         self._outcomes: dict[str, str] = {}  # source to added, changed or unchanged: a document counts once
@@ -107,6 +111,7 @@ class Ingest:
         plan = make_plan(documents, states, _exists)
         self.table.move(plan.moved)
         states.update({new: states.pop(old) for old, new in plan.moved.items()})
+        self.report.described += self.table.describe(self.given.values, self.given.types)
         self.table.drop_staged(plan.stale)
         for document in plan.unchanged:
             self._outcomes.setdefault(document.source, "unchanged")
@@ -196,6 +201,7 @@ class Ingest:
             digest=identity.digest, size=identity.size, modified=identity.modified, live=not reading.staged,
             encoded=encoded, thumbnail=thumbnail if self.table.settings.thumbnails else b"", problem=problem,
             text=text,
+            metadata=Metadata(identity.information).described(self.given.values.get(document.source, {})),
         )  # fmt: skip
 
     def _commit_is_due(self) -> bool:

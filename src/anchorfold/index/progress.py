@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 class AddReport:
     """What a run did. `pages`, `vectors` and `full_vectors` are those written in this run; seconds are wall time.
 
+    `described` documents were there already and got other metadata; `unmatched` rows of its table mean no document.
+
     >>> report = index.add("reports")
     >>> report.added, report.unchanged, report.skipped
     (0, 1, [])
@@ -28,6 +30,8 @@ class AddReport:
     seconds: float = 0.0
     encode_seconds: float = 0.0
     interrupted: bool = False
+    described: int = 0
+    unmatched: list[str] = field(default_factory=list)
 
 
 @dataclass

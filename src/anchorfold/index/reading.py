@@ -70,7 +70,7 @@ def pages_without_text(snapshot: Snapshot, stored: np.ndarray) -> dict[int, list
 
 
 def read_missing(
-    table: PageTable, documents: Sequence[Document], pixels: int, stop: Callable[[], bool] | None = None
+    table: PageTable, documents: Sequence[Document], pixels: Callable[[], int], stop: Callable[[], bool] | None = None
 ) -> int:
     """Read the text of stored pages that lack it, where the file is the one that was indexed; returns how many.
 
@@ -79,7 +79,7 @@ def read_missing(
     Args:
         table: the index.
         documents: files that may be read.
-        pixels: of a page that OCR looks at.
+        pixels: of a page that OCR looks at; called if there is one.
         stop: asked after every page.
     """
     settings, texts = table.settings, table.texts
@@ -91,7 +91,7 @@ def read_missing(
     requests = [Request(d, wanted=wanted[d.source], texts=True) for d in documents if d.source in wanted]
     reader, batch, count = TextReader(settings), dict[int, PageText](), 0
     if requests:
-        with Renderer(requests, pixels if settings.ocr else SMALL_PIXELS) as renderer:
+        with Renderer(requests, pixels() if settings.ocr else SMALL_PIXELS) as renderer:
             for event in renderer:
                 if stop is not None and stop():
                     break

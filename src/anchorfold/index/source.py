@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from anchorfold.documents.content import FileIdentity
@@ -109,21 +110,31 @@ class LocalSource:
     """Encodes in this process, with a renderer that runs ahead in another.
 
     Args:
-        model: the encoder.
-        compressor: what makes pages smaller.
-        batch_size: pages a forward pass.
+        load: the encoder, and what makes pages smaller; called when there is a page to encode.
         reader: of the pages' text.
+        batch_size: pages a forward pass; the model's own if None.
     """
 
     workers: Sequence[WorkerProgress] = ()
 
-    def __init__(self, model: PageEncoder, compressor: Compressor, batch_size: int, reader: TextReader) -> None:
-        self.batches, self.pixels, self.reader = PageBatches(model, compressor, batch_size), model.page_pixels, reader
+    def __init__(
+        self, load: Callable[[], tuple[PageEncoder, Compressor]], reader: TextReader, batch_size: int | None = None
+    ) -> None:
+        self._load, self.reader, self._batch_size = load, reader, batch_size
+
+    @cached_property
+    def batches(self) -> PageBatches:
+        """What encodes."""
+        model, compressor = self._load()
+        return PageBatches(model, compressor, self._batch_size or model.default_batch)
 
     def events(self, requests: Sequence[Request], stop: Callable[[], bool]) -> Generator[PageEvent, None, None]:
         """In the order of the requests. A batch may hold pages of several documents."""
         waiting: list[PageRendered | PageFailed | DocumentFinished] = []
-        with Renderer(requests, self.pixels, census=[request.document for request in requests]) as renderer:
+        if not requests:
+            return
+        pixels, census = self.batches.model.page_pixels, [request.document for request in requests]
+        with Renderer(requests, pixels, census=census) as renderer:
             for event in renderer:
                 if isinstance(event, PagesCounted):
                     yield event

@@ -11,18 +11,20 @@ from fastapi.responses import Response as Plain
 from pydantic import BaseModel, Field, StringConstraints
 
 from anchorfold import __version__
-from anchorfold.errors import AnchorFoldError, UnavailableError
+from anchorfold.errors import AnchorFoldError, FilterError, UnavailableError
 from anchorfold.index import Hit
+from anchorfold.index.filters.values import as_json
 from anchorfold.index.hybrid import Mode
 from anchorfold.serve.choices import Choice, choices, first_choices, method_pattern
 from anchorfold.serve.guard import Bounded, Guard
 from anchorfold.serve.library import Library, PageReference, public_model
 
 MAX_QUERY, MAX_TOP, MAX_SIDE, MAX_METHODS = 500, 100, 2000, 3
+MAX_WHERE = 2000
 QUEUE = 64
 STATIC = {"/": ("index.html", "text/html"), "/app.js": ("app.js", "text/javascript"),
-          "/heat.js": ("heat.js", "text/javascript"), "/style.css": ("style.css", "text/css"),
-          "/text.js": ("text.js", "text/javascript"),
+          "/heat.js": ("heat.js", "text/javascript"), "/filters.js": ("filters.js", "text/javascript"),
+          "/text.js": ("text.js", "text/javascript"), "/style.css": ("style.css", "text/css"),
           "/icon.svg": ("icon.svg", "image/svg+xml")}  # fmt: skip
 
 Method = Annotated[str, StringConstraints(pattern=method_pattern())]
@@ -45,6 +47,9 @@ class Result(BaseModel):
     text: float | None = Field(None, description="BM25 of what it says, 0 if no word matches; null if not asked.")
     snippet: str = Field("", description="A piece of its text.")
     matches: list[tuple[int, int]] = Field([], description="Where words of the query stand in it: first, last + 1.")
+    metadata: dict[str, bool | int | float | str] = Field(
+        {}, description="What is known of its document, by column; dates as 2024-01-31."
+    )
 
 
 class Results(BaseModel):
@@ -55,6 +60,29 @@ class Results(BaseModel):
     searched: float = Field(
         1.0, description="The share of all pages that was looked through: less if shards are silent."
     )
+
+
+class FacetValue(BaseModel):
+    """A value of a column, and how many documents have it."""
+
+    value: bool | int | float | str
+    documents: int
+
+
+class FacetColumn(BaseModel):
+    """A column with few values."""
+
+    column: str
+    type: str
+    values: list[FacetValue]
+    missing: int = Field(description="Documents that have no value in it.")
+
+
+class Facets(BaseModel):
+    """What /search can filter by."""
+
+    columns: dict[str, str] = Field(description="All columns, and their types: text, integer, float, boolean, date.")
+    facets: list[FacetColumn] = Field(description="Those with few values.")
 
 
 class OfferedMethod(BaseModel):
@@ -139,7 +167,7 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
 
     @app.exception_handler(AnchorFoldError)
     def explain_problem(_: Request, error: AnchorFoldError) -> JSONResponse:
-        status = 503 if isinstance(error, UnavailableError) else 409
+        status = 503 if isinstance(error, UnavailableError) else 422 if isinstance(error, FilterError) else 409
         return JSONResponse({"detail": str(error).replace(str(library.index.path), "the index")}, status)
 
     @app.get("/healthz", tags=["health"])
@@ -166,11 +194,27 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
         q: QueryText,
         top: Annotated[int, Query(ge=1, le=MAX_TOP)] = 12,
         document: Annotated[str | None, Query(max_length=MAX_QUERY, description="A name or pattern.")] = None,
+        where: Annotated[
+            str | None,
+            Query(max_length=MAX_WHERE, description="An SQL condition on columns, such as year >= 2024: see /facets."),
+        ] = None,
         mode: Annotated[Mode | None, Query(description="One of those that /api/info names.")] = None,
     ) -> Results:
         """The best pages for a query."""
-        results = [as_result(*found) for found in library.search(q, top, document, mode)]
+        results = [as_result(*found) for found in library.search(q, top, document, where, mode)]
         return Results(query=q, results=results, searched=library.searched)
+
+    @app.get("/api/facets", tags=["index"], responses={503: PROBLEMS[503]})
+    def facets() -> Facets:
+        """The columns that a search can filter by, and the values of those that have few."""
+        listed = [
+            FacetColumn(
+                column=facet.column, type=facet.type, missing=facet.missing,
+                values=[FacetValue(value=as_json(value), documents=n) for value, n in facet.values.items()],
+            )
+            for facet in library.facets()
+        ]  # fmt: skip
+        return Facets(columns=library.columns(), facets=listed)
 
     def page_of(identity: str) -> PageReference:
         try:
@@ -231,7 +275,8 @@ def as_result(identity: str, page: PageReference, hit: Hit) -> Result:
     """A hit as the world may see it."""
     visual, text = (None if score is None else round(score, 6) for score in (hit.visual, hit.text))
     return Result(id=identity, document=page.document, page=page.number, score=round(hit.score, 6), visual=visual,
-                  text=text, snippet=hit.snippet, matches=list(hit.matches))  # fmt: skip
+                  text=text, snippet=hit.snippet, matches=list(hit.matches),
+                  metadata={name: as_json(value) for name, value in hit.metadata.items()})  # fmt: skip
 
 
 def picture_answer(data: bytes) -> Response:

@@ -22,6 +22,7 @@ from anchorfold.explain.evidence import Evidence, evidence
 from anchorfold.explain.originals import find_image, is_unchanged
 from anchorfold.explain.page_text import find_words
 from anchorfold.index import Hit, Index
+from anchorfold.index.filters.columns import Facet, Where
 from anchorfold.index.hybrid import Mode
 from anchorfold.page import EncodedPage, PatchGrid
 from anchorfold.scoring import maxsim, score_retention
@@ -94,9 +95,17 @@ class Library:
             self._version = live.version
 
     def search(
-        self, query: str, top: int, document: str | None, mode: Mode | None = None
+        self,
+        query: str,
+        top: int,
+        document: str | None = None,
+        where: str | None = None,
+        mode: Mode | None = None,
     ) -> list[tuple[str, PageReference, Hit]]:
-        """The best pages as (id, page, hit); `document` is a public name or a pattern; a blank one finds nothing."""
+        """The best pages as (id, page, hit).
+
+        `document` is a public name or a pattern, and a blank one finds nothing; `where` a filter on public names.
+        """
         self._refresh()
         sources: Sequence[str] | None = None
         if document is not None:
@@ -105,10 +114,20 @@ class Library:
             if not sources:
                 return []
         scored = []
-        for hit in self.index.search(query, top, mode=mode, documents=sources):
+        where_public = Where(where, self._names)
+        for hit in self.index.search(query, top, mode=mode, documents=sources, where=where_public):
             name = self._names.get(hit.source, os.path.basename(hit.document))
             scored.append((page_id(hit.source, hit.page), PageReference(hit.source, hit.page, name), hit))
         return scored
+
+    def facets(self) -> list[Facet]:
+        """Columns with few values, under public names."""
+        self._refresh()
+        return self.index.facets(self._names)
+
+    def columns(self) -> dict[str, str]:
+        """What a filter may use."""
+        return self.index.columns()
 
     @property
     def searched(self) -> float:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from anchorfold.index.store.folder import folder_bytes
+from anchorfold.index.store.metadata import BUILT_IN
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.index.store.snapshot import Snapshot
 from anchorfold.index.store.texts import PageTexts
@@ -20,8 +21,8 @@ class IndexInfo:
     `bytes` is the whole folder as `du -sb` counts it; of these, `vector_bytes` are codes and scales of the vectors,
     `provenance_bytes` say which patches they come from, `thumbnail_bytes` are pictures, `text_bytes` the pages' text
     with its index, and what is left is the log, counts and checksums, and rows that wait to be merged away.
-    `full_vector_bytes` are those of the full index of the
-    same pages as float16.
+    `full_vector_bytes` are those of the full index of the same pages as float16. `columns` are what filters may use,
+    with their types.
 
     >>> info = index.info()
     >>> info.pages, info.model, round(info.vectors_times_smaller)
@@ -42,6 +43,7 @@ class IndexInfo:
     model: str
     method: str
     settings: dict[str, Any]
+    columns: dict[str, str] = field(default_factory=dict)
 
     @property
     def times_smaller(self) -> float:
@@ -85,6 +87,7 @@ def index_info(snapshot: Snapshot) -> IndexInfo:
             "fingerprint": s.fingerprint, "dim": s.dim, "bits": s.bits, "window": list(layers["window"]),
             "steps": layers["steps"], **_text_kept(s), **s.options,
         },
+        columns={**BUILT_IN, **state.columns},
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from anchorfold.errors import AnchorFoldError, MismatchError
 from anchorfold.index.coding import Coding
 from anchorfold.index.store.catalogue import Document
 from anchorfold.index.store.columns import Column, array_column, blob_columns
+from anchorfold.index.store.metadata import Metadata
 from anchorfold.index.store.provenance import pack, unpack
 from anchorfold.index.store.segment import NUMBERS, Segment
 from anchorfold.index.store.settings import IndexSettings
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 class PageRow:
     """A page to be stored. `page` counts from 1; a page that could not be read has no vectors and a `problem`.
 
-    `text` is what it says, None if nobody knows.
+    `text` is what it says, None if nobody knows; `metadata` is of its document, and counts when that is new.
     """
 
     source: str
@@ -41,6 +42,7 @@ class PageRow:
     thumbnail: bytes = b""
     problem: str | None = None
     text: PageText | None = None
+    metadata: Metadata = field(default_factory=Metadata)
 
 
 @dataclass

@@ -1,9 +1,10 @@
 import { drawHeat } from "/heat.js";
+import { fromAddress, showFilters, toAddress, whereOf } from "/filters.js";
 import { drawMarks, savedMode, showModes, sides, snippet } from "/text.js";
 
 const TYPING_PAUSE = 250; // milliseconds after the last key before a search
 const $ = (id) => document.getElementById(id);
-const state = { query: "", results: [], open: -1, word: null, explained: null, compared: null, request: null, zoom: false, shown: [], info: null, mode: null, marks: [] };
+const state = { query: "", results: [], open: -1, word: null, explained: null, compared: null, request: null, zoom: false, shown: [], info: null, chosen: {}, facets: [], mode: null, marks: [] };
 const MOST_METHODS = 3;
 
 function element(tag, attributes = {}, ...children) {
@@ -39,6 +40,7 @@ function showMessage(target, text, problem = false) {
 function updateAddress(push) {
   const parts = new URLSearchParams();
   if (state.query) parts.set("q", state.query);
+  if (toAddress(state.chosen)) parts.set("filter", toAddress(state.chosen));
   if (state.open >= 0) parts.set("page", state.results[state.open].id);
   const next = parts.size ? `/?${parts}` : "/";
   if (next !== location.pathname + location.search) history[push ? "pushState" : "replaceState"]({}, "", next);
@@ -62,9 +64,10 @@ async function search(query, push = true) {
   $("results").classList.add("waiting");
   showMessage($("status"), "Searching ...");
   try {
-    const asked = new URLSearchParams({ q: query, top: 24 });
-    if (state.mode) asked.set("mode", state.mode);
-    const answer = await fetchJson(`/api/search?${asked}`, request.signal);
+    const parts = new URLSearchParams({ q: query, top: 24 });
+    if (whereOf(state.chosen)) parts.set("where", whereOf(state.chosen));
+    if (state.mode) parts.set("mode", state.mode);
+    const answer = await fetchJson(`/api/search?${parts}`, request.signal);
     state.results = answer.results;
     showResults(answer.searched);
     updateAddress(push);
@@ -81,7 +84,8 @@ async function search(query, push = true) {
 function showResults(searched) {
   const count = state.results.length;
   const part = searched < 1 ? ` (of ${Math.floor(100 * searched)} % of the index: the rest does not answer now)` : "";
-  showMessage($("status"), (count ? `The ${count} best pages` : "No page matches. Try other words.") + part);
+  const nothing = whereOf(state.chosen) ? "No page matches. Try other words or filters." : "No page matches. Try other words.";
+  showMessage($("status"), (count ? `The ${count} best pages` : nothing) + part);
   $("results").replaceChildren(...state.results.map((hit, number) => element("li", {},
     element("button", { class: "hit", type: "button", onclick: () => openPage(number) },
       element("span", { class: "sheet" }, element("img", { src: `/api/pages/${hit.id}/thumbnail`, alt: "", loading: "lazy" })),
@@ -232,7 +236,10 @@ async function readAddress() {
   const parts = new URLSearchParams(location.search);
   const query = parts.get("q") ?? "";
   $("query").value = query;
-  if (query !== state.query || !state.results.length) await search(query, false);
+  const chosen = fromAddress(parts.get("filter"));
+  const filtered = toAddress(chosen) !== toAddress(state.chosen);
+  if (filtered) chooseFilters(chosen);
+  if (filtered || query !== state.query || !state.results.length) await search(query, false);
   const number = state.results.findIndex((r) => r.id === parts.get("page"));
   if (number >= 0) openPage(number, false);
   else if ($("viewer").open) {
@@ -257,6 +264,23 @@ async function showInfo() {
       element("span", {}, `${info.method} with ${info.model}`));
     $("info").hidden = false;
     showChoices(info.choices);
+  } catch (error) {
+    showMessage($("status"), error.message, true);
+  }
+}
+
+function chooseFilters(chosen) {
+  state.chosen = chosen;
+  showFilters($("filters"), state.facets, chosen, (next) => {
+    state.chosen = next;
+    search($("query").value);
+  });
+}
+
+async function showFacets() {
+  try {
+    state.facets = (await fetchJson("/api/facets")).facets;
+    chooseFilters(state.chosen);
   } catch (error) {
     showMessage($("status"), error.message, true);
   }
@@ -343,3 +367,4 @@ try { saved = localStorage.getItem("theme"); } catch { /* a private window */ }
 setTheme(saved);
 state.info = showInfo();
 readAddress();
+showFacets();
