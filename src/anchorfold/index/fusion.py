@@ -10,13 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 POOL = 100  # best pages of each side that both sides score
-RIVALS = 10  # next pages that the best one is compared with
+RIVALS = 20  # next pages that the best one is compared with
+MOST_DECISIVE = 4.0  # more counts as this: a single page with one word must not silence the other side
 
 
 def fused(visual: np.ndarray, text: np.ndarray, silent: np.ndarray) -> np.ndarray:
     """`(n,)` one score a page from its MaxSim `visual (n,)` and its BM25 `text (n,)`; higher is better.
 
-    `silent (n,)` is true for pages without any text: these count by their pixels alone.
+    `silent (n,)` is true for pages without any text: these count by their pixels alone. If no page says any of the
+    words, all do.
     """
     looks = standard(visual)
     if not text.any():
@@ -37,6 +39,9 @@ def standard(scores: np.ndarray) -> np.ndarray:
 def decisiveness(scores: np.ndarray) -> float:
     """How far the best of some scores stands out: its distance from the mean of the next ones, by their spread."""
     best, rivals = np.split(np.sort(scores)[::-1][: RIVALS + 1], [1])
-    if not len(rivals) or best[0] <= rivals[0]:
+    if not len(rivals):
         return 0.0
-    return float((best[0] - rivals.mean()) / max(float(rivals.std()), 1e-6 * float(best[0] - rivals.mean())))
+    distance, spread = float(best[0] - rivals.mean()), float(rivals.std())
+    if spread == 0:
+        return MOST_DECISIVE if distance > 0 else 0.0
+    return min(distance / spread, MOST_DECISIVE)

@@ -64,6 +64,7 @@ async function search(query, push = true) {
   $("results").classList.add("waiting");
   showMessage($("status"), "Searching ...");
   try {
+    await state.info; // it knows which modes there are
     const parts = new URLSearchParams({ q: query, top: 24 });
     if (whereOf(state.chosen)) parts.set("where", whereOf(state.chosen));
     if (state.mode) parts.set("mode", state.mode);
@@ -232,7 +233,6 @@ function viewerClosed() {
 }
 
 async function readAddress() {
-  await state.info; // it knows which modes there are
   const parts = new URLSearchParams(location.search);
   const query = parts.get("q") ?? "";
   $("query").value = query;
