@@ -70,3 +70,14 @@ def test_ocr_that_is_not_installed_is_one_sentence(folder, monkeypatch):
         ocr.require_ocr()
     with pytest.raises(AnchorFoldError, match="needs RapidOCR"):
         Index.open_or_create(folder / "with.index", ocr=True)
+
+
+@pytest.mark.slow
+def test_the_demo_answers_all_of_its_questions_and_shows_what_finds_a_page(tmp_path):
+    shown = run("demo", cwd=tmp_path).stdout
+    assert "16 of 16 questions find the one right page first" in shown
+    (together,) = [line for line in shown.splitlines() if "looks and words:" in line]
+    assert "handbook.pdf" in together
+    assert "Astrid Moe" in together.partition("looks and words:")[2]
+    (alone,) = [line for line in shown.splitlines() if "looks alone" in line]
+    assert "scans.tiff" in alone
