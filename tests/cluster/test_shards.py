@@ -106,6 +106,9 @@ def test_shards_on_two_nodes(nodes, index, tmp_path):
         with pytest.raises(AnchorFoldError, match="holds no document that matches nothing"):
             sharded.search("page 11", documents="nothing")
         assert sharded.page("long.pdf", 3)[1]["pages"] == 40
+        for mode in ("text", "hybrid"):  # the words are asked for here, by the router
+            both = sharded.search("page 11", mode=mode), index.search("page 11", mode=mode, exact=True)
+            assert both[0] == both[1]
         # A new version is taken up.
         write_pdf(tmp_path / "new.pdf", [300, 301])
         index.add(tmp_path / "new.pdf")

@@ -67,7 +67,7 @@ class TestSearching:
         assert set(pages(hits)) == {("report.pdf", 2), ("handbook.pdf", 1)}
         assert hits[0].score == hits[0].text > hits[1].text > 0
         assert hits[0].visual is None
-        assert [hits[0].snippet[a:b] for a, b in hits[0].matches] == ["revenues", "northern", "region"]
+        assert [hits[0].snippet[a:b] for a, b in hits[0].matches] == ["revenues", "of", "northern", "region"]
 
     def test_by_both_knows_the_score_of_each_side(self, index):
         looks = {(h.document, h.page): h.score for h in index.search("auditor 202")}

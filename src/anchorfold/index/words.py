@@ -13,67 +13,6 @@ _PIECES = re.compile(r'"([^"]*)"|(\S+)')
 _WORD = re.compile(r"[^\W_]+")
 _UNWANTED = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b\ufeff\ufffe\uffff\ud800-\udfff]")
 MOST_TERMS = 64  # of a query
-# Words of questions that say nothing of pages. Common words count little anyway; in a few pages, these may be rare.
-_EMPTY_WORDS = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "by",
-        "can",
-        "could",
-        "did",
-        "do",
-        "does",
-        "for",
-        "from",
-        "had",
-        "has",
-        "have",
-        "how",
-        "i",
-        "if",
-        "in",
-        "is",
-        "it",
-        "its",
-        "me",
-        "my",
-        "of",
-        "on",
-        "or",
-        "our",
-        "should",
-        "that",
-        "the",
-        "their",
-        "there",
-        "these",
-        "this",
-        "those",
-        "to",
-        "was",
-        "we",
-        "were",
-        "what",
-        "when",
-        "where",
-        "which",
-        "who",
-        "whom",
-        "whose",
-        "why",
-        "will",
-        "with",
-        "would",
-        "you",
-        "your",
-    ]
-)
 
 
 def cleaned(text: str) -> str:
@@ -102,13 +41,11 @@ def joined(text: str) -> str:
 def expression_of(query: str) -> str:
     """What a query asks of the full-text index, in FTS5's language: any of its words; empty if it has none.
 
-    Words of questions ("who is the ...") are left out if others remain.
-
     What hangs together (`wi-fi`, `1,775`, or anything between quotes) counts as a phrase as well as by its words;
     numbers are no words of their own there.
 
-    >>> expression_of('what is the net revenue, 1,775? "by region"')
-    '"net" OR "revenue" OR "1 775" OR "by region" OR "region"'
+    >>> expression_of('net revenue 1,775 "by region"')
+    '"net" OR "revenue" OR "1 775" OR "by region" OR "by" OR "region"'
     >>> expression_of("売上高")
     '"売 上" OR "上 高"'
     """
@@ -122,8 +59,7 @@ def expression_of(query: str) -> str:
             terms.update(dict.fromkeys(word for word in words if not word.isdecimal()))
         elif words:
             terms.update(dict.fromkeys(_unspaced_terms(words)))
-    telling = [term for term in terms if term.lower() not in _EMPTY_WORDS] or list(terms)
-    return " OR ".join(f'"{term}"' for term in telling[:MOST_TERMS])
+    return " OR ".join(f'"{term}"' for term in list(terms)[:MOST_TERMS])
 
 
 def _unspaced_terms(words: list[str]) -> list[str]:

@@ -98,8 +98,7 @@ class TestMatching:
             ("1,775", [(1, 3)]),
             ("775,1", []),
             ('"of note"', [(2, 1)]),
-            ("AND OR NOT NEAR", []),
-            ("AND", [(2, 2)]),
+            ("AND OR NOT NEAR", [(2, 2)]),
         ],
     )
     def test_pages_that_say_it(self, texts, query, pages):
