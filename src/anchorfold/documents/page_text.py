@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import closing
 from functools import lru_cache
@@ -27,6 +28,9 @@ from anchorfold.errors import UnreadableDocumentError
 # -P: a file in the current folder that is called like a library is none.
 COMMAND = [sys.executable, "-P", "-m", "anchorfold.documents.page_text"]
 SECONDS = 30.0
+TURN_SECONDS = 10.0  # to wait for others' pages
+PROCESSES = 2  # at once
+_turns = threading.BoundedSemaphore(PROCESSES)
 GARBLED = "it ended the process that read its text"
 MOST_BOXES = 1000
 Box = tuple[float, float, float, float]  # left, top, right, bottom as shares of the page
@@ -61,10 +65,14 @@ def _answer(path: str, digest: str, number: int, words: Sequence[str]) -> dict[s
     """What the process says, which is believed in nothing but its form."""
     command = [*COMMAND, str(default_memory()), path, str(number)]
     asked = json.dumps(list(words)).encode()
+    if not _turns.acquire(timeout=TURN_SECONDS):
+        raise UnreadableDocumentError("others are being read: try again in a moment")
     try:
         completed = subprocess.run(command, input=asked, capture_output=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
         raise UnreadableDocumentError(f"its text took more than {SECONDS:.0f} s") from None
+    finally:
+        _turns.release()
     if completed.returncode == MEMORY_EXIT:
         raise UnreadableDocumentError("its text needs too much memory")
     try:

@@ -110,12 +110,6 @@ class TextSearch:
         hit = self.search.hit(live, int(number), float(score), filters.get("where"))
         return replace(hit, visual=None if visual is None else float(visual), text=float(text))
 
-    def page_row(self, source: str, page: int) -> int | None:
-        """The row of a live page among the texts; None if there is no such page."""
-        documents = self.search.scanner().live.documents
-        number = next((n for n, v in documents.items() if v.live and v.source == source), None)
-        return None if number is None else row_number(number, page)
-
     def _matches(self, query: str, live: LivePages, allowed: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """`(matches,)` numbers of live pages that match a query and may be answered, and their scores."""
         expression = expression_of(query)

@@ -431,16 +431,19 @@ class Index:
 
     def text_at(self, source: str, page: int) -> PageText | None:
         """What a page says, by the absolute path of its document; None if the index does not know it."""
-        self._table.refresh()
-        documents = self._table.state.documents.items()
-        number = next((n for n, version in documents if version.live and version.source == source), None)
-        return None if number is None else self._table.texts.text(row_number(number, page))
+        row = self._text_row(source, page)
+        return None if row is None else self._table.texts.text(row)
 
     def matched_words(self, query: str, source: str, page: int) -> list[str]:
         """The words of a page that match a query, as they stand there; none if the index keeps no text."""
-        row = self._text_search.page_row(source, page) if self.has_text else None
-        expression = expression_of(query)
+        row, expression = self._text_row(source, page), expression_of(query)
         return self._table.texts.matched_words(expression, row) if row is not None and expression else []
+
+    def _text_row(self, source: str, page: int) -> int | None:
+        """Where the text of a live page stands; None if there is no such document, or no text."""
+        self._table.refresh()
+        versions = self._table.state.versions(source).items() if self.has_text else ()
+        return next((row_number(number, page) for number, version in versions if version.live), None)
 
     @property
     def has_text(self) -> bool:

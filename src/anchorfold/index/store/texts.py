@@ -351,4 +351,6 @@ def _explained(error: sqlite3.Error, folder: Path) -> StoreError:
     if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM):
         return StoreError(f"{folder / FILE} cannot be read or written ({error}): try again.")
     reason = next(iter(str(error).splitlines()), "")[:80]
+    if "no such module" in reason:
+        return StoreError("the SQLite of this Python cannot search text (FTS5): use another build of Python, or --no-text.")  # fmt: skip  # noqa: E501
     return damaged(folder, f"{FILE} is not as it was written: {reason}")
