@@ -6,8 +6,8 @@
     python -m benchmarks.scale RUN --validate --corpus dev_debian                   # real pages against invented ones
     python -m benchmarks.scale --plot figures.jsonl docs/scale.png
 
-Pages are those of `benchmarks.word_pages`; queries are three to eight words of a page. Opening and searching run in a
-process of their own, and memory is what that holds at its peak.
+Pages are those of `benchmarks.word_pages`; queries are three to eight words of a page. Indexes stay in --folder;
+opening and searching run in a process of their own, and memory is what that holds at its peak.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import re
 import resource
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,12 +34,13 @@ from anchorfold.index.store.table import PageTable
 from benchmarks.invented_index import append_pages, new_table
 from benchmarks.word_pages import WordPages
 
-CHUNK, TOP, EXACT = 20_000, 10, 50
+CHUNK, TOP, EXACT = 20_000, 10, 100
+BUILT = "built.json"
 Ranking = list[tuple[int, float]]
 
 
-def build(folder: Path, run: Path, pages: int, widths: list[int], queries: int) -> dict[str, dict[str, float]]:
-    """Indexes of the same pages at some widths, and queries beside them; seconds of writing and listing of each."""
+def build(folder: Path, run: Path, pages: int, widths: list[int], queries: int) -> None:
+    """Indexes of the same pages at some widths, queries, and the seconds of writing and listing of each."""
     source = WordPages(run)
     tables = {bits: new_table(folder / f"{bits}.index", 128, bits) for bits in widths}
     seconds = {str(bits): {"writing": 0.0, "listing": 0.0} for bits in widths}
@@ -60,7 +60,7 @@ def build(folder: Path, run: Path, pages: int, widths: list[int], queries: int) 
         update_lists(table)
         seconds[str(bits)]["listing"] = time.perf_counter() - began
     np.savez(folder / "queries.npz", *chosen[:queries])
-    return seconds
+    (folder / BUILT).write_text(json.dumps(seconds))
 
 
 def measure_search(folder: str, bits: int) -> dict[str, float]:
@@ -176,6 +176,7 @@ def main() -> None:
     parser.add_argument("--bits", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--peers", action="store_true", help="NumPy, faiss and LanceDB on the same pages")
+    parser.add_argument("--folder", type=Path, default=Path("scale-work"), help="keeps the indexes for another run")
     parser.add_argument("--to", type=Path, default=Path("scale.jsonl"), help="append the figures to this file")
     parser.add_argument("--validate", action="store_true", help="agreement on real pages against invented ones")
     parser.add_argument("--corpus", type=Path, help="whose questions to ask of the real pages")
@@ -190,16 +191,18 @@ def main() -> None:
         validate(arguments.run, arguments.corpus)
         return
     for pages in arguments.pages:
-        with tempfile.TemporaryDirectory(dir=arguments.to.parent) as folder:
-            built = build(Path(folder), arguments.run, pages, arguments.bits, arguments.queries)
-            rows = [
-                {**in_own_process("benchmarks.scale.measure_search", folder, bits), **built[str(bits)]}
-                for bits in arguments.bits
-            ]
-            if arguments.peers:
-                from benchmarks.scale_peers import PEERS
+        folder = arguments.folder / f"{pages}-pages"
+        if not (folder / BUILT).exists():
+            build(folder, arguments.run, pages, arguments.bits, arguments.queries)
+        built = json.loads((folder / BUILT).read_text())
+        rows = [
+            {**in_own_process("benchmarks.scale.measure_search", str(folder), bits), **built[str(bits)]}
+            for bits in arguments.bits
+        ]
+        if arguments.peers:
+            from benchmarks.scale_peers import PEERS
 
-                rows += [in_own_process("benchmarks.scale_peers.measure", folder, name) for name in PEERS]
+            rows += [in_own_process("benchmarks.scale_peers.measure", str(folder), name) for name in PEERS]
         for row in rows:
             print("\r" + json.dumps(row), flush=True)
             with arguments.to.open("a") as file:

@@ -70,8 +70,8 @@ def start(x: Tensor, m: int, seed: int, mass: Tensor | None = None) -> Tensor:
     tries = 2 + int(math.log(m))
     draws = torch.rand(m, tries, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(x)
     square = x.square().sum(1)
-    # Where most distances will be asked for, one large product costs less than hundreds of small ones.
-    table = distances(x, x, square, square) if tries * m >= len(x) and len(x) <= MOST_AT_ONCE else None
+    # One large product costs less than hundreds of small ones, even if only a third of it is asked for.
+    table = distances(x, x, square, square) if 3 * tries * m >= len(x) and len(x) <= MOST_AT_ONCE else None
     share = torch.ones_like(x[:, 0]) if mass is None else mass
     gap: Tensor | None = None
     chosen: list[Tensor] = []

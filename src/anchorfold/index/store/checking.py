@@ -12,6 +12,7 @@ from anchorfold.errors import DamagedError, StoreError
 from anchorfold.index.store.catalogue import (
     LOGS,
     Catalogue,
+    FileEntry,
     Patch,
     State,
     first_state,
@@ -21,8 +22,9 @@ from anchorfold.index.store.catalogue import (
 )
 from anchorfold.index.store.faults import damaged, is_there, storage_errors
 from anchorfold.index.store.lock import writer_lock
+from anchorfold.index.store.merging import write_rows
 from anchorfold.index.store.segment import BLOBS, Segment
-from anchorfold.index.store.snapshot import OpenSegments
+from anchorfold.index.store.snapshot import OpenSegments, segment_path
 from anchorfold.index.store.table import PageTable, is_old
 
 
@@ -57,11 +59,20 @@ def _damages(state: State, folder: Path) -> dict[int, Damage]:
         except DamagedError as error:
             problem = _reason(error, folder)
         if problem is not None:
-            owners = np.unique(segment.document).tolist() if segment is not None else []
+            owners = np.unique(segment.document[~_intact(segment)]).tolist() if segment is not None else []
             names = {state.documents[n].name for n in owners if n in state.documents}
             damages[number] = Damage(name, problem, tuple(sorted(names)))
-    missing = _without_pages(state, files, set(damages))
-    return damages if not damages else {n: replace(d, documents=d.documents or missing) for n, d in damages.items()}
+    lost = {number for number in damages if not files.is_open(number)}
+    missing = _without_pages(state, files, set(damages)) if lost else ()
+    return {n: replace(d, documents=missing) if n in lost else d for n, d in damages.items()}
+
+
+def _intact(segment: Segment) -> np.ndarray:
+    """`(n,)` true for pages of a damaged segment that are as they were written."""
+    try:
+        return segment.intact()
+    except DamagedError:
+        return np.zeros(len(segment), bool)
 
 
 def _extra_damages(state: State, folder: Path) -> dict[str, Damage]:
@@ -88,7 +99,7 @@ def _problems(segment: Segment, state: State, pages: set[tuple[int, int]]) -> It
     for name in BLOBS:
         if segment.blob_starts(name)[-1] != len(segment.blobs(name)):
             yield f"the lengths of its blobs do not add up: {name}"
-    for key in zip(segment.document.tolist(), segment.page.tolist(), strict=True):
+    for key in _keys(segment):
         if key[0] in state.documents:
             if key in pages:
                 yield f"page {key[1]} of {state.documents[key[0]].name} is stored twice"
@@ -118,8 +129,8 @@ def repair_index(folder: Path) -> list[Damage]:
 def repair(folder: Path) -> list[Damage]:
     """Drop what is broken: the next `anchorfold index` reads these pages again. The caller holds the writer's lock.
 
-    Lines of the log that are not as they were written are left out, and so are segments that are damaged, or that no
-    line is left to name.
+    Lines of the log that are not as they were written are left out, and so are segments that no line is left to name.
+    Of a damaged segment the pages that are whole are written anew.
     """
     damages = []
     with storage_errors(folder):
@@ -131,9 +142,35 @@ def repair(folder: Path) -> list[Damage]:
             state = catalogue.write_anew(salvaged(catalogue))
         broken, extras = _damages(state, folder), _extra_damages(state, folder)
         if broken or extras:
-            catalogue.commit(state, Patch({}, dict.fromkeys(broken), dict.fromkeys(extras)))
+            mended = _mended(state, folder, list(broken))
+            lists = [name for name in state.extras if name.partition("-")[0] in {f"{n:08}" for n in broken}]
+            catalogue.commit(state, Patch({}, {**dict.fromkeys(broken), **mended}, dict.fromkeys([*extras, *lists])))
     PageTable.open(folder).remove_left_overs()
     return [*damages, *broken.values(), *extras.values()]
+
+
+def _mended(state: State, folder: Path, broken: list[int]) -> dict[int, FileEntry | None]:
+    """New segments, by number, with the pages of broken ones that are whole and not stored elsewhere."""
+    mended: dict[int, FileEntry | None] = {}
+    files = OpenSegments(folder)
+    there = {key for n, entry in state.segments.items() if n not in broken for key in _keys(files.get(n, entry, state))}
+    for number in broken:
+        try:
+            segment = files.get(number, state.segments[number], state)
+            keys = _keys(segment)
+        except DamagedError:
+            continue
+        chosen = [row for row in np.flatnonzero(_intact(segment)).tolist()
+                  if keys[row][0] in state.documents and keys[row] not in there]  # fmt: skip
+        there.update(keys[row] for row in chosen)
+        after = state.next_segment + len(mended)
+        if entry := write_rows(segment_path(folder, after), [segment], [np.array(chosen, np.int64)]):
+            mended[after] = entry
+    return mended
+
+
+def _keys(segment: Segment) -> list[tuple[int, int]]:
+    return list(zip(segment.document.tolist(), segment.page.tolist(), strict=True))
 
 
 def salvaged(catalogue: Catalogue) -> State:

@@ -197,20 +197,42 @@ class ColumnFile:
 
     def _verify_blocks(self, name: str, blocks: np.ndarray) -> None:
         """Verify those blocks of a long column that were not yet; threads may do it twice, and nothing comes of it."""
-        _, _, start, checksum, count = self._described[name]
-        end = start + self._array(name).nbytes
-        end += -end % ALIGNMENT
+        _, verified = self._block_checksums(name)
+        for block in blocks[~verified[blocks]].tolist():
+            if not self._block_matches(name, block):
+                raise self._mismatch(name)
+            verified[block] = True
+
+    def _block_checksums(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """What the blocks of a long column should have, and which were verified."""
         if name not in self._blocks:
+            _, _, _, checksum, count = self._described[name]
+            end = self._end(name)
             stored = self._bytes[end : end + 4 * count + -4 * count % ALIGNMENT]
             if zlib.crc32(stored.data) != checksum:
                 raise self._mismatch(name)
             self._blocks[name] = stored[: 4 * count].view("<u4"), np.zeros(count, bool)
-        checksums, verified = self._blocks[name]
-        for block in blocks[~verified[blocks]].tolist():
-            first = start + block * BLOCK
-            if zlib.crc32(self._bytes[first : min(first + BLOCK, end)].data) != checksums[block]:
-                raise self._mismatch(name)
-            verified[block] = True
+        return self._blocks[name]
+
+    def _block_matches(self, name: str, block: int) -> bool:
+        first = self._described[name][2] + block * BLOCK
+        data = self._bytes[first : min(first + BLOCK, self._end(name))].data
+        return zlib.crc32(data) == int(self._block_checksums(name)[0][block])
+
+    def _end(self, name: str) -> int:
+        """Where a column and what fills it up end."""
+        end: int = self._described[name][2] + self._array(name).nbytes
+        return end + -end % ALIGNMENT
+
+    def intact_bytes(self, name: str, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """`(n,)` true where the bytes from `starts` to `stops (n,)` of a column are in blocks as they were written."""
+        if len(self._described[name]) == 4:
+            self.column(name)  # one checksum for all: raises
+            return np.ones(len(starts), bool)
+        count = self._described[name][4]
+        broken = np.array([not self._block_matches(name, block) for block in range(count)], np.int64)
+        before = np.concatenate(([0], broken.cumsum()))
+        return (before[-(-stops // BLOCK)] == before[starts // BLOCK]) | (starts == stops)
 
     def _mismatch(self, name: str) -> DamagedError:
         return self.fault(f"its {name} do not match their checksum", self._owners(name))

@@ -48,7 +48,13 @@ def numbers_in_use(state: State) -> np.ndarray:
 
 def merge(path: Path, members: list[Segment], needed: np.ndarray) -> FileEntry | None:
     """Write the rows that are needed as one segment, shortest pages first; None if there are none."""
-    chosen = [np.flatnonzero(needed[segment.document]) for segment in members]
+    for segment in members:
+        _ = segment.codes, segment.scales  # verified
+    return write_rows(path, members, [np.flatnonzero(needed[segment.document]) for segment in members])
+
+
+def write_rows(path: Path, members: list[Segment], chosen: list[np.ndarray]) -> FileEntry | None:
+    """Write some rows of each segment as one. Their vectors are not verified here."""
     owner = np.repeat(np.arange(len(members)), [len(rows) for rows in chosen])
     rows = np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
     if not len(rows):
@@ -78,7 +84,7 @@ def _columns(members: list[Segment], owner: np.ndarray, rows: np.ndarray) -> Ite
         yield array_column(name, values)
     vectors = int(numbers["kept"].sum(dtype=np.int64))
     starts = [segment.starts for segment in members]
-    codes, scales = ([segment.codes for segment in members], [segment.scales for segment in members])
+    codes, scales = ([segment.column(name, verify=False) for segment in members] for name in ("codes", "scales"))
     yield Column("codes", codes[0].dtype.str, (vectors, codes[0].shape[1]), spread(codes, starts), long=True)
     if any(map(len, scales)):
         yield Column("scales", scales[0].dtype.str, (vectors,), spread(scales, starts), long=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from anchorfold.errors import DamagedError
 from anchorfold.index.coding import Coding
 from anchorfold.index.store.catalogue import FileEntry
 from anchorfold.index.store.columns import ColumnFile, Fault
@@ -44,6 +45,22 @@ class Segment(ColumnFile):
     def scales(self) -> np.ndarray:
         """`(V,)` float16; empty where vectors are floats."""
         return self.column("scales")
+
+    def intact(self) -> np.ndarray:
+        """`(n,)` true for pages of which every byte is as it was written; an error if that cannot be told."""
+        whole = np.ones(len(self), bool)
+        for name in ("codes", "scales"):
+            array = self._array(name)
+            if len(array):
+                size = array.nbytes // len(array)
+                whole &= self.intact_bytes(name, self.starts[:-1] * size, self.starts[1:] * size)
+        for name in BLOBS:
+            for row in range(len(self)):
+                try:
+                    self.blob(name, row)
+                except DamagedError:
+                    whole[row] = False
+        return whole
 
     def rows_of(self, row: int) -> slice:
         """Where the vectors of a page are."""

@@ -55,6 +55,11 @@ class OpenSegments:
                     )
             return self._extras[name]
 
+    def is_open(self, number: int) -> bool:
+        """Whether a segment was opened, and its numbers of pages could be read."""
+        with self._lock:
+            return number in self._open
+
     def forget_others(self, state: State) -> None:
         """Let go of files that a version does not name; those that use them keep them as long as they do."""
         with self._lock:
