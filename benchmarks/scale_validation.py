@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
 from anchorfold.backbones.nano.query_side import QuerySide
 from anchorfold.evaluation.corpus import local_corpus
 from anchorfold.index import candidate_files, scan
-from anchorfold.index.agreement import agreement
+from anchorfold.index.agreement import Agreement, agreement
 from anchorfold.index.live import LivePages
 from anchorfold.index.scan import Scanner
 from benchmarks.invented_index import append_pages, new_table
@@ -33,19 +35,20 @@ def validate(run: Path, corpus: Path) -> None:
         "invented": (invented, invented_lengths, chosen),
     }
     # So few pages would be scanned: they get lists as a large index does.
-    candidate_files.FIRST_PAGES = candidate_files.LISTED_ROWS = 1
-    scan.FEW_PAGES = 0
+    with patch.multiple(candidate_files, FIRST_PAGES=1, LISTED_ROWS=1), patch.object(scan, "FEW_PAGES", 0):
+        columns = {name: agreements(*side) for name, side in sides.items()}
     print(f"{len(lengths):,} pages, 1 bit; first ten in common / same first page, %")
     print("| candidates | " + " | ".join(sides) + " |\n|---:|---|---|")
-    columns = {}
-    for name, (some, their_lengths, queries) in sides.items():
-        with tempfile.TemporaryDirectory() as folder:
-            table = new_table(Path(folder) / "my.index", 128, 1)
-            append_pages(table, some, np.asarray(their_lengths))
-            candidate_files.update_lists(table)
-            live = LivePages(table)
-            scanner = Scanner(live, candidate_files.open_candidates(table, live))
-            columns[name] = agreement(scanner, queries, counts=COUNTS)
     for rows in zip(*columns.values(), strict=True):
         cells = [f"{100 * row.overlap:.1f} / {100 * row.first:.1f}" for row in rows]
         print(f"| {rows[0].candidates} | " + " | ".join(cells) + " |")
+
+
+def agreements(vectors: np.ndarray, lengths: np.ndarray, queries: Sequence[np.ndarray]) -> list[Agreement]:
+    """Of an index of these pages, at 1 bit."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = new_table(Path(folder) / "my.index", 128, 1)
+        append_pages(table, vectors, np.asarray(lengths))
+        candidate_files.update_lists(table)
+        live = LivePages(table)
+        return agreement(Scanner(live, candidate_files.open_candidates(table, live)), queries, counts=COUNTS)

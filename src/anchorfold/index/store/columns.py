@@ -232,7 +232,8 @@ class ColumnFile:
         count = self._described[name][4]
         broken = np.array([not self._block_matches(name, block) for block in range(count)], np.int64)
         before = np.concatenate(([0], broken.cumsum()))
-        return (before[-(-stops // BLOCK)] == before[starts // BLOCK]) | (starts == stops)
+        whole: np.ndarray = (before[-(-stops // BLOCK)] == before[starts // BLOCK]) | (starts == stops)
+        return whole
 
     def _mismatch(self, name: str) -> DamagedError:
         return self.fault(f"its {name} do not match their checksum", self._owners(name))
