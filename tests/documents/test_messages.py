@@ -58,6 +58,9 @@ def test_an_identity_goes_through_unchanged(pipe):
     answer = answer_to(pipe, framed(header))
     assert isinstance(answer, Opened)
     assert (answer.identity.size, answer.identity.modified) == (2**40, -5)
+    answer = answer_to(pipe, framed({**header, "information": {"title": "Jahresbericht \u00d6"}}))
+    assert isinstance(answer, Opened)
+    assert answer.identity.information == {"title": "Jahresbericht Ö"}
 
 
 OPENED = {"kind": "opened", "pages": 2, "digest": "0a" * 16, "size": 10, "modified": 5}
@@ -89,6 +92,11 @@ SMALL = {**PICTURE, "thumbnail": len(WEBP)}
         ({**OPENED, "digest": "0a" * 15 + "\n\n"}, b""),
         ({**OPENED, "size": -1}, b""),
         ({**OPENED, "modified": 2**63}, b""),
+        ({**OPENED, "information": []}, b""),
+        ({**OPENED, "information": {"password": "x"}}, b""),
+        ({**OPENED, "information": {"title": 5}}, b""),
+        ({**OPENED, "information": {"title": "two\nlines"}}, b""),
+        ({**OPENED, "information": {"author": "x" * 301}}, b""),
         ({"kind": "page problem", "page": 0, "reason": ""}, b""),
         ({"kind": "page problem", "page": 0, "reason": "two\nlines"}, b""),
         ({"kind": "page problem", "page": 0, "reason": "\x1b[2J"}, b""),

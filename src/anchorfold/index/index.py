@@ -397,7 +397,7 @@ class Index:
         Args:
             names: what documents are called, by source, if not as in the index.
         """
-        return self._search.columns(self.live(), None if names is None else Where(None, names)).facets()
+        return self._search.columns(self.live(), None if names is None else Where(None, names)).facets
 
     def scanner(self) -> Scanner:
         """What scores queries against the newest version."""

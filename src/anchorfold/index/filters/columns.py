@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 
 import numpy as np
 
@@ -150,16 +151,13 @@ class Columns:
         values = ((name, self._value(number, version, name)) for name in names)
         return {name: shown(value, self.types[name]) for name, value in values if value is not None}
 
-    def counts(self) -> dict[str, int]:
-        """How many documents have a value in each column."""
-        return {c: self.documents if c == "page" else int((~self.of_documents(c)[1]).sum()) for c in self.types}
-
-    @property
+    @cached_property
     def documents(self) -> int:
         """Live ones."""
         return sum(version.live for version in self.live.documents.values())
 
-    def facets(self, most: int = FEW_VALUES) -> list[Facet]:
+    @cached_property
+    def facets(self) -> list[Facet]:
         """Columns with few values that tell documents apart, those that people gave first."""
         facets = []
         for column in sorted(self.types, key=lambda name: name in BUILT_IN):
@@ -168,7 +166,7 @@ class Columns:
                 continue
             counts = Counter(value for _, value in self._plain(column))
             missing = self.documents - counts.total()
-            if 0 < len(counts) <= most and len(counts) + bool(missing) > 1:
+            if 0 < len(counts) <= FEW_VALUES and len(counts) + bool(missing) > 1:
                 ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
                 facets.append(Facet(column, kind, {shown(value, kind): n for value, n in ranked}, missing))
         return facets
