@@ -19,7 +19,7 @@ EXPECTED = {
         "<= 2: forms.pdf",
         "by both: wifi-slides.pdf, page 3",
         "1 document described anew",
-    ],  # noqa: E501
+    ],
     "vectors_you_have": ["1024 -> 103", "4,096 vectors became 412", "find report.pdf, page 3"],
 }
 
