@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from anchorfold.errors import MismatchError
@@ -60,5 +60,10 @@ class IndexSettings:
             raise MismatchError(
                 f"the index has format {data.get('format')}, this version of anchorfold reads {FORMAT}: use the "
                 "version that made it, or index the documents into a new folder."
+            )
+        if unknown := sorted(data.keys() - {known.name for known in fields(cls)}):
+            names = ", ".join(unknown)
+            raise MismatchError(
+                f"the index was made by a newer version of anchorfold (its settings have {names}): use that one."
             )
         return cls(**{**data, "window": tuple(data["window"])})

@@ -50,10 +50,12 @@ export function sides({ visual, text }) {
 export function drawMarks(canvas, boxes) {
   const pen = canvas.getContext("2d");
   const edge = Math.max(2, canvas.width / 600);
-  pen.lineWidth = edge;
-  pen.strokeStyle = "rgba(20,90,220,.9)";
-  for (const [left, top, right, bottom] of boxes) {
-    pen.strokeRect(left * canvas.width - edge, top * canvas.height - edge,
-      (right - left) * canvas.width + 2 * edge, (bottom - top) * canvas.height + 2 * edge);
+  const frames = boxes.map(([left, top, right, bottom]) => [left * canvas.width - edge, top * canvas.height - edge,
+    (right - left) * canvas.width + 2 * edge, (bottom - top) * canvas.height + 2 * edge]);
+  // White below, so that the frames show on paper of any colour.
+  for (const [colour, width] of [["rgba(255,255,255,.9)", 3 * edge], ["rgb(20,90,220)", edge]]) {
+    pen.strokeStyle = colour;
+    pen.lineWidth = width;
+    for (const frame of frames) pen.strokeRect(...frame);
   }
 }
