@@ -128,7 +128,7 @@ class Costless(Worker):
                 break
             total = part.document.size  # the stand-in's documents have a page a byte
             numbers = part.pages if part.pages is not None else tuple(range(total))
-            pages = [(number, self.page, self.thumbnail) for number in numbers[:left]]
+            pages = [(number, self.page, self.thumbnail, None) for number in numbers[:left]]
             digest = hashlib.blake2b(part.document.name.encode(), digest_size=16).hexdigest()
             identity = FileIdentity(digest, total, part.document.modified)
             results.append(PartResult(identity, total, PackedPages.pack(pages), rest=numbers[left:]))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 HERE = Path(__file__).parent
 INDEX = HERE.parent / "anchorfold-demo" / "sample-0.2.index"
@@ -41,8 +41,22 @@ def main() -> None:
         light.wait_for_selector("figcaption")
         light.wait_for_timeout(2500)
         light.screenshot(path=HERE / "search-compare.png")
+        by_both(browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light"), address.group())
         browser.close()
     server.terminate()
+
+
+def by_both(page: Page, address: str) -> None:
+    """Hits by looks and words, and the page with its words framed."""
+    page.goto(f"{address}?q=Per+Aasen,+vice+chair")
+    page.locator("#mode label", has_text="Both").click()
+    page.wait_for_selector(".hit mark")
+    page.wait_for_timeout(1500)
+    page.screenshot(path=HERE / "search-text.png")
+    page.locator(".hit").first.click()
+    page.wait_for_selector("#words button")
+    page.wait_for_timeout(3000)
+    page.screenshot(path=HERE / "search-words.png")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import pytest
 
 from tests.test_documentation import BLOCK, ROOT, encoder, run_python, test_commands_in_the_readme_exist  # noqa: F401
 
-OWN = ["index.md", "how-it-works.md", "compressors.md", *(f"guides/{name}.md" for name in ("search", "vectors", "agents", "frameworks", "extend"))]  # fmt: skip  # noqa: E501
+OWN = ["index.md", "how-it-works.md", "compressors.md", *(f"guides/{name}.md" for name in ("search", "text", "filters", "vectors", "agents", "frameworks", "extend"))]  # fmt: skip  # noqa: E501
 OUTPUTS = {"guides/vectors.md": 3, "guides/frameworks.md": 2, "guides/extend.md": 1}  # blocks that show what is printed
 check_command = test_commands_in_the_readme_exist
 del test_commands_in_the_readme_exist  # it runs where it is written
@@ -20,7 +20,7 @@ def blocks(name):
 @pytest.mark.parametrize("name", [name for name in OWN if any(language == "python" for language, _ in blocks(name))])
 def test_python(name, encoder, report_folder, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.chdir(report_folder)
-    if name == "index.md":  # it makes an index
+    if name in ("index.md", "guides/filters.md"):  # it makes an index
         (tmp_path / "reports").symlink_to(report_folder / "reports")
         monkeypatch.chdir(tmp_path)
     names = {"encoder": encoder}

@@ -15,6 +15,10 @@ class BrokenModelError(AnchorFoldError):
     """The model cannot run: no page is to blame, and trying the next one would not help."""
 
 
+class FilterError(AnchorFoldError):
+    """A filter that cannot be understood, or does not fit the columns of the index."""
+
+
 class MismatchError(AnchorFoldError):
     """The index was made with another model, dimension, compressor or version."""
 

@@ -50,18 +50,29 @@ def encoded(queries) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 8, 70])
-@pytest.mark.parametrize("documents", [None, "*long.pdf", ["*again.pdf", "*2.pdf"]])
-def test_merged_rankings_are_those_of_one_process(steady_index, shards, documents):
+@pytest.mark.parametrize(
+    ("documents", "where"),
+    [
+        (None, None),
+        ("*long.pdf", None),
+        (["*again.pdf", "*2.pdf"], None),
+        (None, "page <= 2"),
+        ("*long.pdf", "page > 3"),
+    ],
+)
+def test_merged_rankings_are_those_of_one_process(steady_index, shards, documents, where):
     index = steady_index
     queries, live = encoded(QUERIES), index.live()
     parts = [Shard(str(index.path), number, shards) for number in range(shards)]
-    answers = [part.search(index.version, queries, 9, documents) for part in parts]
+    allowed = index._search.allowed(live, documents, where)
+    bits = None if allowed is None else np.packbits(allowed)
+    answers = [part.search(index.version, queries, 9, bits) for part in parts]
     assert sum(answer.pages for answer in answers) == len(live)
     if shards <= 8:
         assert max(answer.pages for answer in answers) - min(answer.pages for answer in answers) <= 2 * len(
             live.segments
         )
-    for number, expected in enumerate(index.search(QUERIES, 9, documents=documents, exact=True)):
+    for number, expected in enumerate(index.search(QUERIES, 9, documents=documents, where=where, exact=True)):
         merged = sorted((-score, page) for answer in answers for page, score in answer.rankings[number])[:9]
         located = [(*live.page(page), -score) for score, page in merged]
         assert [(version.name, page, score) for version, page, score in located] == [
@@ -100,9 +111,16 @@ def test_shards_on_two_nodes(nodes, index, tmp_path):
             assert sharded.search(QUERIES, documents=documents) == index.search(
                 QUERIES, documents=documents, exact=True
             )
+        for where in ("page <= 2", "pages > 5 and not page = 3", "kind is null"):
+            hits = sharded.search(QUERIES, where=where)
+            assert hits == index.search(QUERIES, where=where, exact=True)
+            assert [hit.metadata for hit in hits[0]] == [hit.metadata for hit in index.search(QUERIES[0], where=where)]
         with pytest.raises(AnchorFoldError, match="holds no document that matches nothing"):
             sharded.search("page 11", documents="nothing")
         assert sharded.page("long.pdf", 3)[1]["pages"] == 40
+        for mode in ("text", "hybrid"):  # the words are asked for here, by the router
+            both = sharded.search("page 11", mode=mode), index.search("page 11", mode=mode, exact=True)
+            assert both[0] == both[1]
         # A new version is taken up.
         write_pdf(tmp_path / "new.pdf", [300, 301])
         index.add(tmp_path / "new.pdf")

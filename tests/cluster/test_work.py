@@ -14,6 +14,7 @@ from anchorfold.documents.content import CHANGED, FileIdentity
 from anchorfold.documents.files import Document
 from anchorfold.documents.rendering import DocumentFinished, PageFailed, PagesCounted, Request
 from anchorfold.index.source import PageEncoded, PageLeftOut
+from anchorfold.index.store.texts import PageText
 from anchorfold.page import EncodedPage, PatchGrid
 
 Work: Any = driver.Work  # tests know when there is a next task
@@ -32,7 +33,7 @@ def page(number: int) -> EncodedPage:
 
 
 def packed(*numbers: int) -> PackedPages | None:
-    return PackedPages.pack([(number, page(number), b"thumbnail") for number in numbers])
+    return PackedPages.pack([(number, page(number), b"thumbnail", None) for number in numbers])
 
 
 def done(*results: PartResult) -> TaskResult:
@@ -44,9 +45,9 @@ def result(numbers, total, rest=(), identity=IDENTITY, **more) -> PartResult:
 
 
 def test_packing_keeps_pages_as_they_are():
-    pages = [(7, page(7), b"a"), (9, page(9), b"")]
-    for (number, before, thumbnail), after in zip(pages, PackedPages.pack(pages).unpack(), strict=True):
-        assert (after[0], after[2]) == (number, thumbnail)
+    pages = [(7, page(7), b"a", PageText("said")), (9, page(9), b"", None)]
+    for (number, before, thumbnail, text), after in zip(pages, PackedPages.pack(pages).unpack(), strict=True):
+        assert (after[0], after[2], after[3]) == (number, thumbnail, text)
         assert after[1].grid == before.grid
         for name in ("vectors", "anchors", "groups", "weights"):
             assert torch.equal(getattr(after[1], name), getattr(before, name))

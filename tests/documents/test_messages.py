@@ -40,10 +40,11 @@ def framed(header: object, body: bytes = b"") -> bytes:
 
 def test_a_page_goes_through_unchanged(pipe):
     image = Image.effect_noise((90, 100), 50).convert("RGB")
-    header = {"kind": "picture", "page": 3, "width": 90, "height": 100}
-    answer = answer_to(pipe, framed(header, image.tobytes() + WEBP))
+    header = {"kind": "picture", "page": 3, "width": 90, "height": 100, "thumbnail": len(WEBP)}
+    answer = answer_to(pipe, framed(header, image.tobytes() + WEBP + "Erlös".encode()))
     assert isinstance(answer, Picture)
     assert (answer.page, answer.thumbnail, answer.image.tobytes()) == (3, WEBP, image.tobytes())
+    assert answer.text == "Erlös"
 
 
 def test_names_that_are_no_unicode_go_through_unchanged(pipe):
@@ -57,10 +58,14 @@ def test_an_identity_goes_through_unchanged(pipe):
     answer = answer_to(pipe, framed(header))
     assert isinstance(answer, Opened)
     assert (answer.identity.size, answer.identity.modified) == (2**40, -5)
+    answer = answer_to(pipe, framed({**header, "information": {"title": "Jahresbericht \u00d6"}}))
+    assert isinstance(answer, Opened)
+    assert answer.identity.information == {"title": "Jahresbericht Ö"}
 
 
 OPENED = {"kind": "opened", "pages": 2, "digest": "0a" * 16, "size": 10, "modified": 5}
-PICTURE = {"kind": "picture", "page": 0, "width": 10, "height": 10}
+PICTURE = {"kind": "picture", "page": 0, "width": 10, "height": 10, "thumbnail": 0}
+SMALL = {**PICTURE, "thumbnail": len(WEBP)}
 
 
 @pytest.mark.parametrize(
@@ -87,6 +92,11 @@ PICTURE = {"kind": "picture", "page": 0, "width": 10, "height": 10}
         ({**OPENED, "digest": "0a" * 15 + "\n\n"}, b""),
         ({**OPENED, "size": -1}, b""),
         ({**OPENED, "modified": 2**63}, b""),
+        ({**OPENED, "information": []}, b""),
+        ({**OPENED, "information": {"password": "x"}}, b""),
+        ({**OPENED, "information": {"title": 5}}, b""),
+        ({**OPENED, "information": {"title": "two\nlines"}}, b""),
+        ({**OPENED, "information": {"author": "x" * 301}}, b""),
         ({"kind": "page problem", "page": 0, "reason": ""}, b""),
         ({"kind": "page problem", "page": 0, "reason": "two\nlines"}, b""),
         ({"kind": "page problem", "page": 0, "reason": "\x1b[2J"}, b""),
@@ -95,12 +105,16 @@ PICTURE = {"kind": "picture", "page": 0, "width": 10, "height": 10}
         ({"kind": "document problem", "reason": 5}, b""),
         (PICTURE, b""),
         (PICTURE, bytes(299)),
-        (PICTURE, bytes(300) + b"GIF89a"),
-        (PICTURE, bytes(300) + b"RIFF\0\0\0\0WAVE"),
-        ({**PICTURE, "width": 0}, WEBP),
-        ({**PICTURE, "width": -10, "height": -10}, bytes(300) + WEBP),
-        ({**PICTURE, "width": 2**20, "height": 2**20}, bytes(300) + WEBP),
-        ({**PICTURE, "width": "10"}, bytes(300) + WEBP),
+        ({**PICTURE, "thumbnail": 6}, bytes(300) + b"GIF89a"),
+        ({**PICTURE, "thumbnail": 12}, bytes(300) + b"RIFF\0\0\0\0WAVE"),
+        ({**PICTURE, "thumbnail": 1}, bytes(300)),
+        ({**PICTURE, "thumbnail": None}, bytes(300)),
+        (PICTURE, bytes(300) + b"caf\xe9"),
+        (PICTURE, bytes(300) + b"x" * 200_001),
+        ({**SMALL, "width": 0}, WEBP),
+        ({**SMALL, "width": -10, "height": -10}, bytes(300) + WEBP),
+        ({**SMALL, "width": 2**20, "height": 2**20}, bytes(300) + WEBP),
+        ({**SMALL, "width": "10"}, bytes(300) + WEBP),
         (pickle.dumps(("done",), protocol=5), b""),
     ],
 )
@@ -109,7 +123,7 @@ def test_what_a_renderer_never_says_is_refused(pipe, header, body):
         answer_to(pipe, framed(header, body))
 
 
-@pytest.mark.parametrize("lengths", [(2**32 - 1, 0), (65_537, 0), (2, 2**62), (2, 3 * most_pixels(PIXELS) + 10**6 + 1)])
+@pytest.mark.parametrize("lengths", [(2**32 - 1, 0), (65_537, 0), (2, 2**62), (2, 3 * most_pixels(PIXELS) + 2 * 10**6)])
 def test_lengths_are_checked_before_anything_is_kept_for_them(pipe, lengths):
     with pytest.raises(GarbledMessageError):
         answer_to(pipe, messages.LENGTHS.pack(*lengths))

@@ -80,8 +80,9 @@ def test_an_index_survives_kills_and_is_finished_by_the_same_command(tmp_path, s
     assert len(contents(tmp_path / "my.index")) == 90
     table = PageTable.open(tmp_path / "my.index")
     assert LivePages(table).allowed.sum() == 90
-    assert sorted(os.listdir(table.folder)) == ["head", "logs", "segments", "writer.lock"]
+    assert sorted(os.listdir(table.folder)) == ["head", "logs", "segments", "text.sqlite", "writer.lock"]
     assert len(os.listdir(table.folder / "segments")) == len(table.state.segments)
+    assert len(table.texts.numbers()) == 90
 
 
 def test_a_document_is_replaced_in_one_step_whenever_the_writer_dies(tmp_path):

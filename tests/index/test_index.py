@@ -419,7 +419,7 @@ class TestSettings:
         counted = subprocess.run(["du", "-sb", index.path], capture_output=True, text=True, check=True).stdout
         assert info.bytes == int(counted.split()[0]) == before  # a search leaves nothing behind
         assert info.vectors_times_smaller == info.full_vector_bytes / info.vector_bytes == 144 * 32 / (72 * 18)
-        assert info.times_smaller == info.full_vector_bytes / (info.bytes - info.thumbnail_bytes)
+        assert info.times_smaller == info.full_vector_bytes / (info.bytes - info.thumbnail_bytes - info.text_bytes)
         assert info.provenance_bytes > 0 < info.thumbnail_bytes
 
     @pytest.mark.parametrize(("bits", "size"), [(32, 64), (8, 18), (4, 10), (2, 6), (1, 4)])
@@ -435,7 +435,7 @@ class TestSettings:
         index.add(write_pdf(tmp_path / "a.pdf", list(range(60))), batch_size=30)
         index.search("page 1")
         info = index.info()
-        counted = info.vector_bytes + info.thumbnail_bytes + info.provenance_bytes
+        counted = info.vector_bytes + info.thumbnail_bytes + info.provenance_bytes + info.text_bytes
         rows = 60 * 48  # numbers, lengths and checksums of a page
         assert info.bytes <= 1.1 * counted + rows + 4 * 4096 + 4000
 

@@ -38,6 +38,10 @@ def test_filters_and_pages_without_text(report_index):
     retriever = AnchorFoldRetriever(index=report_index, documents="*.png", pixels=None)
     (document,) = retriever.invoke(QUERY)
     assert (document.metadata["document"], document.page_content) == ("reports/scan.png", "")
+    retriever = AnchorFoldRetriever(index=report_index, where="kind = 'pdf' and page = 1", pixels=None)
+    (document,) = retriever.invoke(QUERY)
+    assert (document.metadata["page"], document.metadata["pages"], document.metadata["folder"]) == (1, 2, "reports")
+    assert isinstance(document.metadata["modified"], str)  # goes through JSON
 
 
 def test_in_a_chain(report_index):

@@ -37,6 +37,8 @@ def test_the_same_without_blocking(report_index):
 def test_filters_and_pages_without_text(report_index):
     (node,) = AnchorFoldRetriever(report_index, documents=["reports/scan.png"], pixels=None).retrieve(QUERY)
     assert (node.metadata["document"], node.text) == ("reports/scan.png", "")
+    (node,) = AnchorFoldRetriever(report_index, where="kind = 'pdf' and page = 1", pixels=None).retrieve(QUERY)
+    assert (node.metadata["page"], node.metadata["pages"], node.metadata["folder"]) == (1, 2, "reports")
 
 
 def test_in_a_query_engine(report_index):

@@ -18,7 +18,8 @@ def served_folder(tmp_path_factory):
     (folder / "office").mkdir()
     handbook().output(str(folder / "office" / "handbook.pdf"))
     forms().output(str(folder / "office" / "forms.pdf"))
-    Index.create(folder / "my.index").add(folder / "office")
+    known = {"handbook.pdf": {"team": "people", "year": 2023}, "forms.pdf": {"team": "sales", "signed": True}}
+    Index.create(folder / "my.index").add(folder / "office", metadata=lambda path: known[path.name])
     return folder
 
 

@@ -109,7 +109,7 @@ def test_with_the_keyboard_only(page):
     expect(page.locator(".hit").first).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("#words button")).to_have_count(4)
-    page.get_by_role("radio").first.focus()
+    page.locator("#words").get_by_role("radio").first.focus()
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("radio", name=re.compile("^night"))).to_have_attribute("aria-checked", "true")
     page.locator("#close").focus()

@@ -83,6 +83,7 @@ def main() -> None:
         compress_command,
         convert_command,
         demo_command,
+        describe_command,
         eval_command,
         explain_command,
         index_command,

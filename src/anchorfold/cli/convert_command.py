@@ -28,3 +28,4 @@ def convert_command(
     with err.status(f"converting {index}") as status:
         pages = convert_index(index, bits, lambda n: status.update(f"converting {index}: {n:,} pages"), note)
     out.print(f"converted {pages:,} pages of {index}", markup=False)
+    note(f"it keeps no text: `anchorfold index DOCUMENTS --to {index} --text` adds that without encoding a page again.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 from anchorfold.cli.app import app, note, out, quiet_libraries
 from anchorfold.cli.index_command import showing, stopping
 from anchorfold.cli.printing import size, table
+from anchorfold.cli.search_command import sides
 
 if TYPE_CHECKING:
     from anchorfold.index import Index
@@ -58,6 +60,10 @@ def demo_command(
     for name, why in report.skipped:
         note(f"skipped {name}: {why}")
     answer(index, questions, expected)
+    if file is None and not ask and index.has_text:
+        from anchorfold.demo.content import TOGETHER
+
+        answer_together(index, TOGETHER)
     tell_size(index, folder_of_index)
 
 
@@ -107,6 +113,19 @@ def answer(index: Index, questions: list[str], expected: dict[str, tuple[str, in
     table(columns, rows)
     if known := sum(q in expected for q in questions):
         out.print(f"{right} of {known} questions find the one right page first, among {index.info().pages} pages.")
+
+
+def answer_together(index: Index, questions: Sequence[str]) -> None:
+    """Questions by looks and words together: what each side says of the best page."""
+    out.print("By looks and words together (--mode hybrid):")
+    rows: list[tuple[object, ...]] = []
+    for question, hits in zip(questions, index.search(questions, top=1, mode="hybrid"), strict=True):
+        for hit in hits:
+            visual, text = sides(hit)
+            why = f"looks and words: {hit.snippet}" if hit.text else "looks alone: the page has no text layer"
+            rows.append((question, Path(hit.document).name, hit.page, visual, text, why))
+    heads = ("question", "best page of", "page", "visual", "text", "found by")
+    table([(head, "right" if head in ("page", "visual", "text") else "left") for head in heads], rows)
 
 
 def tell_size(index: Index, folder_of_index: Path) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
+from anchorfold.cli.describe_command import note_unmatched
 from anchorfold.cli.options import CLUSTER, Bidirectional, Device, TrustRemoteCode
 from anchorfold.cli.printing import as_json_info, on_disk, plain, size, table, times_smaller
 
@@ -35,6 +36,9 @@ def index_command(
     bits: Annotated[int | None, typer.Option(help="Bits a stored number takes: 16 (default), 8, 4, 2, 1, or 32.")] = None,  # noqa: E501
     thumbnails: Annotated[bool, typer.Option(help="Keep a small picture of each page.")] = True,
     provenance: Annotated[bool, typer.Option(help="Keep where vectors come from: `explain` and heatmaps need it.")] = True,  # noqa: E501
+    text: Annotated[bool | None, typer.Option(help="Keep the text of pages, for `search --mode text` and hybrid; adds it to an index without. Default: yes.")] = None,  # noqa: E501
+    ocr: Annotated[bool | None, typer.Option("--ocr", help="Read pages without a text layer, with RapidOCR.", show_default=False)] = None,  # noqa: E501
+    metadata: Annotated[Path | None, typer.Option(help="A table (CSV, JSON lines, Parquet) for filters: first column a path or pattern.")] = None,  # noqa: E501
     prune: Annotated[bool, typer.Option("--prune", help="Drop documents that are gone from these folders.")] = False,
     wait: Annotated[bool, typer.Option(help="Wait if another process is writing to the index.")] = True,
     device: Device = None,
@@ -55,9 +59,11 @@ def index_command(
       anchorfold index ./reports --to my.index
       anchorfold index a.pdf scans/ --to my.index --ratio 0.05
       anchorfold index ./reports --to my.index --prune
+      anchorfold index ./reports --to my.index --metadata about.csv
       anchorfold index ./reports --to my.index --ray auto
     """
     from anchorfold.documents.listing import list_documents
+    from anchorfold.documents.ocr import require_ocr
     from anchorfold.index import Index
     from anchorfold.index.options import choose_compressor
     from anchorfold.index.store.folder import require_target
@@ -69,6 +75,8 @@ def index_command(
 
         import_ray()
         cluster = Cluster(ray, workers=workers, cpus=worker_cpus, gpus=worker_gpus, shared=shared)
+    if ocr:
+        require_ocr()
     require_target(to)
     listing = list_documents(paths, exclude=to)
     listing.require_some()
@@ -76,11 +84,13 @@ def index_command(
     quiet_libraries()
     index = Index.open_or_create(
         to, model, choose_compressor(method, ratio, cap) if given else None, bits=bits, thumbnails=thumbnails,
-        provenance=provenance, device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional,
+        provenance=provenance, text=text, ocr=ocr, device=device, trust_remote_code=trust_remote_code,
+        bidirectional=bidirectional,
     )  # fmt: skip
     with stopping() as stop, showing() as progress:
         report = index.add(
             listing,
+            metadata=metadata,
             prune=prune,
             progress=progress,
             stop=stop,
@@ -191,11 +201,13 @@ def summarise(index: Index, report: AddReport, as_json: bool) -> None:
         note(
             f"{len(report.missing)} indexed documents are gone from disk ({report.missing[0]} ...): --prune drops them."
         )
+    note_unmatched(report.unmatched)
     if as_json:
         print(json.dumps({**asdict(report), "index": as_json_info(info)}))
         return
     changes = f"{report.added} new, {report.changed} changed, {report.unchanged} unchanged"
     changes += f", {report.removed} removed" if report.removed else ""
+    changes += f", {report.described} described anew" if report.described else ""
     rows: list[tuple[str, object]] = [
         ("documents", f"{info.documents} ({changes})"),
         ("pages", f"{info.pages:,} ({report.pages:,} in {clock(report.seconds)})"),
@@ -205,6 +217,8 @@ def summarise(index: Index, report: AddReport, as_json: bool) -> None:
         ("on disk", on_disk(info)),
         ("skipped", len(report.skipped)),
     ]
+    if report.texts:
+        rows.insert(2, ("texts", f"{report.texts:,} of pages that were there before"))
     table([("index", "left"), (str(index.path), "left")], rows)
     if report.interrupted:
         out.print("Stopped early: run the same command again to finish.")

@@ -71,6 +71,7 @@ def info_command(
         ("times smaller", times_smaller(info)),
         ("on disk", on_disk(info)),
         ("model", f"{info.model} ({settings.pop('fingerprint')})"),
+        ("columns", ", ".join(f"{name} {kind}" for name, kind in info.columns.items())),
         ("method", f"{info.method} " + "  ".join(f"{k} {v}" for k, v in settings.items())),
     ]
     table([("index", "left"), (str(index), "left")], rows)

@@ -23,13 +23,15 @@ def size(count: float) -> str:
 def on_disk(info: IndexInfo) -> str:
     """The whole folder, and what it is made of."""
     parts = {"vectors": info.vector_bytes, "provenance": info.provenance_bytes, "pictures": info.thumbnail_bytes}
+    parts["text"] = info.text_bytes
     parts["log, counts and checksums"] = info.bytes - sum(parts.values())
     return f"{size(info.bytes)}: " + ", ".join(f"{name} {size(count)}" for name, count in parts.items() if count)
 
 
 def times_smaller(info: IndexInfo) -> str:
     """Against the full index as float16: all that is on disk, pictures apart, and the vectors alone."""
-    return f"{info.times_smaller:.1f} without pictures; vectors alone {info.vectors_times_smaller:.1f}"
+    apart = "pictures and text" if info.text_bytes else "pictures"
+    return f"{info.times_smaller:.1f} without {apart}; vectors alone {info.vectors_times_smaller:.1f}"
 
 
 def as_json_info(info: IndexInfo) -> dict[str, Any]:

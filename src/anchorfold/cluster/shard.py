@@ -18,7 +18,6 @@ import numpy as np
 
 from anchorfold.index.live import LivePages
 from anchorfold.index.scan import Scanner
-from anchorfold.index.selection import selector
 from anchorfold.index.store.segment import Segment
 from anchorfold.index.store.snapshot import Snapshot
 from anchorfold.index.store.table import PageTable
@@ -88,18 +87,28 @@ class Shard:
         self._views: dict[int, tuple[LivePages, np.ndarray]] = {}
 
     def search(
-        self, version: int, queries: Sequence[np.ndarray], top: int, documents: str | Sequence[str] | None
+        self, version: int, queries: Sequence[np.ndarray], top: int, allowed: np.ndarray | None = None
     ) -> ShardAnswer:
-        """The best pages of one version; the options are those of `Index.search`."""
+        """The best pages of one version.
+
+        Args:
+            version: the one that is asked for.
+            queries: `(tokens, d)` each.
+            top: pages a query.
+            allowed: which pages of the whole index may be answered, as bits (`numpy.packbits`); all if None.
+        """
         live, offsets = self._view(version)
         if live.version != version:
             return ShardAnswer(live.version)
-        began, allowed = time.perf_counter(), None
-        if documents is not None:
-            allowed = live.of_documents(selector(documents, live.documents.values()))
+        began, mask = time.perf_counter(), None
+        if allowed is not None:
+            whole = np.unpackbits(allowed).view(bool)
+            firsts = live.bases[:-1] + offsets
+            parts = zip(firsts.tolist(), live.segments, strict=True)
+            mask = np.concatenate([whole[:0], *(whole[first : first + len(part)] for first, part in parts)])
         rankings = [
             [(self._whole_number(live, offsets, number), score) for number, score in ranking]
-            for ranking in Scanner(live).top(queries, top, allowed, exact=True)
+            for ranking in Scanner(live).top(queries, top, mask, exact=True)
         ]
         return ShardAnswer(version, rankings, len(live), time.perf_counter() - began)
 

@@ -15,9 +15,9 @@ from anchorfold.cluster.connection import connection
 from anchorfold.cluster.shard import Shard, ShardAnswer
 from anchorfold.errors import AnchorFoldError, UnavailableError
 from anchorfold.index import Hit, Index
+from anchorfold.index.filters.columns import Where
 from anchorfold.index.live import LivePages
 from anchorfold.index.searching import PageSearch
-from anchorfold.index.selection import as_names, selector
 from anchorfold.index.store.table import PageTable
 
 LIMIT_SECONDS = 10.0  # that a query waits for a shard that died
@@ -108,19 +108,19 @@ class ShardSearch(PageSearch):
 
     def hits(
         self, queries: Sequence[Any], top: int, documents: str | Sequence[str] | None = None,
-        exact: bool | None = None, candidates: int | None = None,
+        exact: bool | None = None, candidates: int | None = None, where: str | Where | None = None,
     ) -> list[list[Hit]]:  # fmt: skip
         """The best pages for each query; `exact` and `candidates` change nothing, since shards score every page."""
         arrays = [np.asarray(query, np.float32) for query in queries]
         deadline = time.monotonic() + self.limit
         while True:
             live = self.scanner().live
-            if documents is not None and not live.of_documents(selector(documents, live.documents.values())).any():
-                names = ", ".join(as_names(documents))
-                raise AnchorFoldError(f"{self.table.folder} holds no document that matches {names}.")
-            answers = self._ask(live.version, (arrays, top, documents), deadline)
+            allowed = self.allowed(live, documents, where)
+            bits = None if allowed is None else np.packbits(allowed)
+            answers = self._ask(live.version, (arrays, top, bits), deadline)
             if answers is not None:
-                return self._merged(live, answers, len(arrays), top)
+                rankings = self._merged(live, answers, len(arrays), top)
+                return [[self.hit(live, n, score, where) for n, score in ranking] for ranking in rankings]
 
     def _ask(self, version: int, question: tuple[Any, ...], deadline: float) -> list[ShardAnswer] | None:
         """What all shards say of one version; None if there is a newer one meanwhile.
@@ -156,13 +156,13 @@ class ShardSearch(PageSearch):
                 waiting[shard.search.remote(version, *question)] = shard
         return answers
 
-    def _merged(self, live: LivePages, answers: Sequence[ShardAnswer], queries: int, top: int) -> list[list[Hit]]:
+    def _merged(
+        self, live: LivePages, answers: Sequence[ShardAnswer], queries: int, top: int
+    ) -> list[list[tuple[int, float]]]:
         """A page's score depends on no other page: the best of all are among the best of each. Equal ones in order."""
         self._last.searched = sum(answer.pages for answer in answers) / len(live) if len(live) else 1.0
-        hits = []
+        rankings = []
         for query in range(queries):
             pages = [page for answer in answers for page in answer.rankings[query]]
-            best = sorted(pages, key=lambda page: (-page[1], page[0]))[:top]
-            located = [(*live.page(number), score) for number, score in best]
-            hits.append([Hit(version.name, page, score, version.source) for version, page, score in located])
-        return hits
+            rankings.append(sorted(pages, key=lambda page: (-page[1], page[0]))[:top])
+        return rankings

@@ -10,6 +10,7 @@ import torch
 
 from anchorfold.documents.content import FileIdentity
 from anchorfold.documents.files import Document
+from anchorfold.index.store.texts import PageText
 from anchorfold.page import EncodedPage, PatchGrid
 
 
@@ -48,29 +49,30 @@ class PackedPages:
     weights: np.ndarray
     grids: Sequence[PatchGrid | None]
     thumbnails: Sequence[bytes]
+    texts: Sequence[PageText | None]
 
     @classmethod
-    def pack(cls, pages: Sequence[tuple[int, EncodedPage, bytes]]) -> PackedPages | None:
-        """From (number, page, thumbnail) each; None of no pages."""
+    def pack(cls, pages: Sequence[tuple[int, EncodedPage, bytes, PageText | None]]) -> PackedPages | None:
+        """From (number, page, thumbnail, text) each; None of no pages."""
         if not pages:
             return None
-        encoded = [page for _, page, _ in pages]
+        encoded = [page for _, page, _, _ in pages]
         vectors, anchors, groups, weights = (
             np.concatenate([getattr(page, name).numpy() for page in encoded])
             for name in ("vectors", "anchors", "groups", "weights")
         )
         return cls(
-            [number for number, _, _ in pages], [len(page) for page in encoded], [page.full for page in encoded],
+            [number for number, _, _, _ in pages], [len(page) for page in encoded], [page.full for page in encoded],
             vectors, anchors, groups, weights, [page.grid for page in encoded],
-            [thumbnail for _, _, thumbnail in pages],
+            [thumbnail for _, _, thumbnail, _ in pages], [text for _, _, _, text in pages],
         )  # fmt: skip
 
-    def unpack(self) -> list[tuple[int, EncodedPage, bytes]]:
+    def unpack(self) -> list[tuple[int, EncodedPage, bytes, PageText | None]]:
         """The pages again, in memory of their own: what Ray gives is read-only, and would be held as a whole."""
         vectors, anchors = (torch.from_numpy(a.copy()).split(list(self.kept)) for a in (self.vectors, self.anchors))
         groups, weights = (torch.from_numpy(a.copy()).split(list(self.full)) for a in (self.groups, self.weights))
         pages = map(EncodedPage, vectors, anchors, groups, weights, self.grids)
-        return list(zip(self.numbers, pages, self.thumbnails, strict=True))
+        return list(zip(self.numbers, pages, self.thumbnails, self.texts, strict=True))
 
 
 @dataclass(frozen=True)

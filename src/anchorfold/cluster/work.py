@@ -131,8 +131,8 @@ class Work:
             self._give_up(reading, CHANGED)  # these pages are of another version
             return events + self._close_part(reading)
         if identity is not None:
-            for number, page, thumbnail in result.packed.unpack() if result.packed is not None else ():
-                events.append(PageEncoded(document, identity, number, total, page, thumbnail, seconds))
+            for number, page, thumbnail, text in result.packed.unpack() if result.packed is not None else ():
+                events.append(PageEncoded(document, identity, number, total, page, thumbnail, seconds, text))
             for missing in result.problems:
                 events.append(
                     PageLeftOut(document, identity, missing.number, missing.problem)

@@ -17,12 +17,15 @@ from anchorfold.cluster.tasks import PackedPages, PageProblem, Part, PartResult,
 from anchorfold.documents.content import CHANGED
 from anchorfold.documents.files import Document
 from anchorfold.documents.messages import DocumentProblem, Opened, pages_to_render
+from anchorfold.documents.ocr import require_ocr
 from anchorfold.documents.render_process import RendererFailedError, RenderProcess
 from anchorfold.documents.rendering import DocumentFinished, PageFailed, PageRendered, Request, render_document
 from anchorfold.errors import AnchorFoldError, BrokenModelError
 from anchorfold.index.encoding import PageBatches
 from anchorfold.index.model import IndexModel
+from anchorfold.index.reading import TextReader
 from anchorfold.index.source import PageEncoded, Recipe, encode_rendered
+from anchorfold.index.store.texts import PageText
 
 
 class Worker:
@@ -39,6 +42,7 @@ class Worker:
         self.version, self.recipe, self.shared = version, recipe, shared
         self.inbox = Inbox(files)
         self.process = RenderProcess()
+        self.reader = TextReader(recipe.settings)
         self._rendering, self._encoding = threading.Lock(), threading.Lock()
 
     def start(self) -> WorkerStarted:
@@ -53,6 +57,8 @@ class Worker:
             self.pixels = model.encoder.page_pixels
             size = recipe.batch_size or model.encoder.default_batch
             self.batches = PageBatches(model.encoder, model.compressor(), size)
+            if recipe.settings.ocr:
+                require_ocr()
         except (AnchorFoldError, OSError, ValueError) as error:
             return WorkerStarted(host, process, f"the model cannot be loaded on {host}: {error}")
         return WorkerStarted(host, process)
@@ -82,17 +88,17 @@ class Worker:
     def _encode(self, results: Sequence[tuple[PartResult, list[PageRendered]]]) -> TaskResult:
         began = time.monotonic()
         owners = [(number, page) for number, (_, pages) in enumerate(results) for page in pages]
-        pages: dict[int, list[tuple[int, Any, bytes]]] = {}
+        pages: dict[int, list[tuple[int, Any, bytes, PageText | None]]] = {}
         problems: dict[int, list[PageProblem]] = {}
         size = self.batches.batch_size
         try:
             for first in range(0, len(owners), size):
                 batch = owners[first : first + size]
                 for (owner, _), event in zip(
-                    batch, encode_rendered(self.batches, [page for _, page in batch]), strict=True
+                    batch, encode_rendered(self.batches, [page for _, page in batch], self.reader), strict=True
                 ):
                     if isinstance(event, PageEncoded):
-                        pages.setdefault(owner, []).append((event.number, event.page, event.thumbnail))
+                        pages.setdefault(owner, []).append((event.number, event.page, event.thumbnail, event.text))
                     else:
                         problems.setdefault(owner, []).append(PageProblem(event.number, event.problem, again=True))
         except BrokenModelError as error:
@@ -122,7 +128,8 @@ class Worker:
                 return PartResult(identity, total), []
         rendered: list[PageRendered] = []
         problems: list[PageProblem] = []
-        for event in render_document(self.process, Request(document, wanted=wanted[:budget]), self.pixels):
+        request = Request(document, wanted=wanted[:budget], texts=self.reader.wanted)
+        for event in render_document(self.process, request, self.pixels):
             match event:
                 case PageRendered():
                     rendered.append(replace(event, document=part.document))

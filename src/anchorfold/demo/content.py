@@ -134,3 +134,6 @@ QUESTIONS: tuple[tuple[str, str, int], ...] = (
     ("lighthouse repairs in September", "scans.tiff", 1),
     ("children's life jackets delivery", "scans.tiff", 2),
 )
+
+# One that words find as well as looks, and one on a scan, which says nothing.
+TOGETHER = ("whom do I tell about wrongdoing: Astrid Moe?", "children's life jackets delivery")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from anchorfold.errors import UnreadableDocumentError
@@ -15,11 +16,15 @@ CHANGED = "changed while it was read"
 
 @dataclass(frozen=True)
 class FileIdentity:
-    """What a file was when its pages were rendered: a hash of its bytes, how many, and its time in nanoseconds."""
+    """What a file was when its pages were rendered: a hash of its bytes, how many, and its time in nanoseconds.
+
+    `information` is what it says of itself: `title`, `author`, `language`, as far as it does.
+    """
 
     digest: str
     size: int
     modified: int
+    information: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 def read_file(path: str | Path) -> tuple[bytes, FileIdentity]:

@@ -36,6 +36,14 @@ class Pages(ABC):
     def image(self, number: int) -> Image.Image:
         """Page `number`, from 0, in RGB; raises UnreadableDocumentError with the reason."""
 
+    def text(self, number: int) -> str:
+        """What page `number`, from 0, says, for kinds that know it without reading the picture; else nothing."""
+        return ""
+
+    def information(self) -> dict[str, str]:
+        """What the file says of itself: `title`, `author`, `language`, as far as it does. May raise anything."""
+        return {}
+
     def close(self) -> None:  # noqa: B027
         """Let go of the file's bytes, if they are held."""
 

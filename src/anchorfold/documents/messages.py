@@ -24,7 +24,9 @@ from anchorfold.documents.pages import most_pixels
 LENGTHS = struct.Struct("<IQ")  # of the header and of the bytes after it
 MAX_HEADER = 65_536
 MAX_THUMBNAIL = 1_000_000
+MAX_TEXT = 200_000  # characters of a page that are read
 MAX_REASON = 300
+INFORMATION = ("title", "author", "language")  # what a document says of itself
 MAX_PAGES = 2**20  # more than the PDF library counts
 
 
@@ -62,11 +64,12 @@ class Started:
 
 @dataclass(frozen=True)
 class Picture:
-    """A rendered page, and a small WebP of it if one was wanted."""
+    """A rendered page, and a small WebP and the text of it if these were wanted."""
 
     page: int
     image: Image.Image
     thumbnail: bytes
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ def receive_answer(descriptor: int, pixels: int, seconds: float) -> Answer:
     """
     deadline = time.monotonic() + seconds
     head_length, body_length = LENGTHS.unpack(_exactly(descriptor, LENGTHS.size, deadline))
-    if head_length > MAX_HEADER or body_length > 3 * most_pixels(pixels) + MAX_THUMBNAIL:
+    if head_length > MAX_HEADER or body_length > 3 * most_pixels(pixels) + MAX_THUMBNAIL + 4 * MAX_TEXT:
         raise GarbledMessageError
     head = _exactly(descriptor, head_length, deadline)
     body = _exactly(descriptor, body_length, deadline)
@@ -157,14 +160,20 @@ def receive_answer(descriptor: int, pixels: int, seconds: float) -> Answer:
 
 
 def _picture(header: dict[str, Any], body: bytearray, pixels: int) -> Picture:
-    page, width, height = (_whole(header.get(name)) for name in ("page", "width", "height"))
+    page, width, height, small = (_whole(header.get(name)) for name in ("page", "width", "height", "thumbnail"))
     length = 3 * width * height
-    thumbnail = bytes(body[length:])
-    if not 0 < width * height <= most_pixels(pixels) or len(body) < length:
+    thumbnail = bytes(body[length : length + small])
+    if not 0 < width * height <= most_pixels(pixels) or len(body) < length + small:
+        raise GarbledMessageError
+    try:
+        text = body[length + small :].decode()
+    except UnicodeDecodeError as error:
+        raise GarbledMessageError from error
+    if len(text) > MAX_TEXT:
         raise GarbledMessageError
     if thumbnail and (thumbnail[:4] + thumbnail[8:12] != b"RIFFWEBP" or len(thumbnail) > MAX_THUMBNAIL):
         raise GarbledMessageError
-    return Picture(page, Image.frombytes("RGB", (width, height), memoryview(body)[:length]), thumbnail)
+    return Picture(page, Image.frombytes("RGB", (width, height), memoryview(body)[:length]), thumbnail, text)
 
 
 def _plain_answer(header: dict[str, Any]) -> Answer:
@@ -178,7 +187,8 @@ def _plain_answer(header: dict[str, Any]) -> Answer:
         case {"kind": "opened", "pages": pages, "digest": str(digest), "size": size, "modified": modified}:
             if not re.fullmatch("[0-9a-f]{32}", digest):
                 raise GarbledMessageError
-            identity = FileIdentity(digest, _whole(size, below=2**63), _whole(modified, -(2**63), 2**63))
+            information = _information(header.get("information", {}))
+            identity = FileIdentity(digest, _whole(size, below=2**63), _whole(modified, -(2**63), 2**63), information)
             return Opened(_whole(pages, 1, MAX_PAGES), identity)
         case {"kind": "started", "page": page}:
             return Started(_whole(page))
@@ -200,6 +210,12 @@ def _reason(value: object) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= MAX_REASON or not value.isprintable():
         raise GarbledMessageError
     return value
+
+
+def _information(value: object) -> dict[str, str]:
+    if not isinstance(value, dict) or not value.keys() <= {*INFORMATION}:
+        raise GarbledMessageError
+    return {name: _reason(text) for name, text in value.items()}
 
 
 def _exactly(descriptor: int, length: int, deadline: float | None) -> bytearray:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import math
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
 import pypdfium2 as pdfium
+import pypdfium2.raw as pdfium_c
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from anchorfold.documents.content import FileIdentity, read_file
@@ -43,6 +45,7 @@ class PdfPages(Pages):
         super().__init__(data, identity, pixels)
         if data.find(b"%PDF-", 0, 1024) < 0:
             raise UnreadableDocumentError("not a PDF, whatever its name says")
+        self._open: tuple[int, pdfium.PdfPage] | None = None
         try:
             self.pdf = pdfium.PdfDocument(data)
         except pdfium.PdfiumError as error:
@@ -65,17 +68,50 @@ class PdfPages(Pages):
     def image(self, number: int) -> Image.Image:
         """The rendered page, at most `pixels` large, its aspect ratio kept."""
         with _plain_reasons("a damaged page"):
-            page = self.pdf[number]
+            page = self._page(number)
             width, height = page.get_size()
             if not (0 < width < math.inf and 0 < height < math.inf):
                 raise UnreadableDocumentError("a page without a size")
             scale = min(MAX_SCALE, (self.pixels / (width * height)) ** 0.5, MAX_SIDE / max(width, height))
             image: Image.Image = page.render(scale=scale, may_draw_forms=True).to_pil().convert("RGB")
-            page.close()
         return image
+
+    def text(self, number: int) -> str:
+        """The text layer of a page; empty if there is none, or none that can be read."""
+        try:
+            with closing(self._page(number).get_textpage()) as layer:
+                return str(layer.get_text_bounded())
+        except MemoryError:
+            raise
+        except Exception:  # whatever the library raises: the picture of the page is worth more than its text
+            return ""
+
+    def _page(self, number: int) -> pdfium.PdfPage:
+        """A page, which stays open until another is wanted: its picture and its text are asked for one by one."""
+        if self._open is None or self._open[0] != number:
+            self._close_page()
+            self._open = (number, self.pdf[number])
+        return self._open[1]
+
+    def _close_page(self) -> None:
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
+
+    def information(self) -> dict[str, str]:
+        """From the information dictionary, and the language of the catalogue."""
+        keys = {"title": "Title", "author": "Author"}
+        return {name: self.pdf.get_metadata_value(key) for name, key in keys.items()} | {"language": self._language()}
+
+    def _language(self) -> str:
+        length = pdfium_c.FPDFCatalog_GetLanguage(self.pdf, None, 0)
+        buffer = (ctypes.c_ushort * (length // 2))()
+        pdfium_c.FPDFCatalog_GetLanguage(self.pdf, buffer, length)
+        return bytes(buffer).decode("utf-16-le", "replace").rstrip("\0")
 
     def close(self) -> None:
         """Let go of the file's bytes."""
+        self._close_page()
         self.pdf.close()
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from anchorfold.documents.kinds import Pages
 from anchorfold.documents.limits import MEMORY_EXIT, limit_memory, limit_time
-from anchorfold.documents.messages import MAX_REASON, pages_to_render, receive_request, send
+from anchorfold.documents.messages import INFORMATION, MAX_REASON, MAX_TEXT, pages_to_render, receive_request, send
 from anchorfold.documents.pages import count_pages, load_pages
 from anchorfold.errors import UnreadableDocumentError
 
@@ -75,33 +75,37 @@ class RenderChild:
         stored: dict[str, list[int]],
         pixels: int,
         thumbnails: bool,
+        texts: bool,
         seconds: float,
     ) -> None:
         """Send the pages of a document, or what is wrong with it; `seconds` are for each page."""
         try:
             with limit_time(seconds):
                 pages = self.open(path)
+                known = information(pages)
         except UnreadableDocumentError as problem:
             self.answer("document problem", reason=printable(problem))
         else:
             pages.pixels = pixels
             identity = pages.identity
-            self.answer("opened", pages=len(pages), **vars(identity))
+            self.answer("opened", pages=len(pages), **{**vars(identity), "information": known})
             for number in pages_to_render(len(pages), identity.digest, wanted, stored):
                 self.answer("started", page=number)
-                self.send_page(pages, number, thumbnails, seconds)
+                self.send_page(pages, number, thumbnails, texts, seconds)
         self.answer("done")
 
-    def send_page(self, pages: Pages, number: int, with_thumbnail: bool, seconds: float) -> None:
+    def send_page(self, pages: Pages, number: int, with_thumbnail: bool, with_text: bool, seconds: float) -> None:
         """Send one page, or what is wrong with it."""
         try:
             with limit_time(seconds):
                 image = pages.image(number)
                 small = thumbnail(image) if with_thumbnail else b""
+                text = pages.text(number)[:MAX_TEXT].encode("utf-8", "replace") if with_text else b""
         except UnreadableDocumentError as problem:
             self.answer("page problem", page=number, reason=printable(problem))
         else:
-            self.answer("picture", image.tobytes(), small, page=number, width=image.width, height=image.height)
+            size = {"width": image.width, "height": image.height, "thumbnail": len(small)}
+            self.answer("picture", image.tobytes(), small, text, page=number, **size)
 
     def open(self, path: str) -> Pages:
         """The document's pages, from memory if it is the last one and was not changed."""
@@ -122,6 +126,23 @@ def file_version(path: str) -> object:
     except OSError:
         return None
     return path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def information(pages: Pages) -> dict[str, str]:
+    """What a document says of itself, each on one line; nothing if that is broken."""
+    try:
+        known = pages.information()
+    except MemoryError:
+        raise
+    except Exception:  # its pages may be whole
+        return {}
+    lines = {name: one_line(str(known.get(name, ""))) for name in INFORMATION}
+    return {name: line for name, line in lines.items() if line}
+
+
+def one_line(text: str) -> str:
+    """A text as the parent takes it."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:MAX_REASON].rstrip()
 
 
 def printable(problem: Exception) -> str:

@@ -69,6 +69,7 @@ class RenderProcess:
         pixels: int,
         stored: Mapping[str, Collection[int]] | None = None,
         thumbnails: bool = False,
+        texts: bool = False,
     ) -> Iterator[Answer]:
         """Opened, then Started and Picture or PageProblem for each page; or a DocumentProblem alone.
 
@@ -78,11 +79,12 @@ class RenderProcess:
             pixels: of a page, at most.
             stored: for each digest the pages of that version that need not be rendered.
             thumbnails: make a small picture of each page as well.
+            texts: read what each page says as well.
         """
         done = {digest: sorted(pages) for digest, pages in (stored or {}).items()}
         request = {
             "kind": "render", "path": path, "wanted": wanted, "stored": done, "pixels": pixels,
-            "thumbnails": thumbnails, "seconds": self.seconds,
+            "thumbnails": thumbnails, "texts": texts, "seconds": self.seconds,
         }  # fmt: skip
         with self._exchange(request):
             first = self._answer(pixels, self.seconds, Opened, DocumentProblem)

@@ -33,12 +33,13 @@ LOST_SECONDS = 600.0  # on pages of one document that cannot be rendered: five t
 class Request:
     """A document to render, without the pages (from 0) that are stored of the version with that digest.
 
-    With `wanted`, these pages alone, stored or not.
+    With `wanted`, these pages alone, stored or not; with `texts`, what they say as well.
     """
 
     document: Document
     stored: Mapping[str, Collection[int]] = field(default_factory=dict)
     wanted: Sequence[int] | None = None
+    texts: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,10 @@ class PagesCounted:
 
 @dataclass(frozen=True)
 class PageRendered:
-    """Page `number` (from 0) of `total`, and a small WebP of it; `identity` is of the bytes that it was made from."""
+    """Page `number` (from 0) of `total`, and a small WebP of it; `identity` is of the bytes that it was made from.
+
+    `text` is what the file says that the page says, empty if it says nothing.
+    """
 
     document: Document
     identity: FileIdentity
@@ -59,6 +63,7 @@ class PageRendered:
     total: int
     image: Image.Image
     thumbnail: bytes
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -202,7 +207,7 @@ def _attempt(process: RenderProcess, state: _Progress, pixels: int) -> Iterator[
     wanted = state.request.wanted if state.wanted is None else list(state.wanted)
     problem: str | None = None
     path, stored = str(state.document.path), state.request.stored
-    for answer in process.render(path, wanted, pixels, stored, thumbnails=True):
+    for answer in process.render(path, wanted, pixels, stored, thumbnails=True, texts=state.request.texts):
         match answer:
             case DocumentProblem():
                 problem = answer.reason
@@ -253,7 +258,9 @@ class _Progress:
 
     def rendered(self, picture: Picture) -> PageRendered:
         assert self.identity is not None
-        return PageRendered(self.document, self.identity, picture.page, self.total, picture.image, picture.thumbnail)
+        return PageRendered(
+            self.document, self.identity, picture.page, self.total, picture.image, picture.thumbnail, picture.text
+        )
 
     def failed(self, page: int, problem: str) -> PageFailed:
         assert self.identity is not None

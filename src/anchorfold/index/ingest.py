@@ -11,11 +11,14 @@ from dataclasses import dataclass, replace
 from anchorfold.documents import Document, DocumentFinished, FileIdentity, PageFailed, PagesCounted, Request
 from anchorfold.documents.files import system_path
 from anchorfold.documents.listing import Listing
+from anchorfold.index.filters.given import GivenValues
 from anchorfold.index.plan import make_plan, missing_documents
 from anchorfold.index.progress import AddReport, Progress, Share
 from anchorfold.index.source import PageEncoded, PageEvent, PageLeftOut, PageSource
+from anchorfold.index.store.metadata import Metadata
 from anchorfold.index.store.pages import DocumentState, PageRow
 from anchorfold.index.store.table import PageTable
+from anchorfold.index.store.texts import PageText
 from anchorfold.page import EncodedPage
 
 COMMIT_PAGES = 32
@@ -68,10 +71,12 @@ class Ingest:
         source: PageSource,
         progress: Callable[[Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
+        given: GivenValues | None = None,
     ) -> None:
         self.table, self.source = table, source
         self.show, self.stop = progress or (lambda _: None), stop or (lambda: False)
-        self.report, self.progress = AddReport(), Progress()
+        self.given = given or GivenValues()
+        self.report, self.progress = AddReport(unmatched=list(self.given.unmatched)), Progress()
         self._share = Share(self.progress)
         self._states: dict[str, DocumentState] = {}
         self._outcomes: dict[str, str] = {}  # source to added, changed or unchanged: a document counts once
@@ -106,13 +111,15 @@ class Ingest:
         plan = make_plan(documents, states, _exists)
         self.table.move(plan.moved)
         states.update({new: states.pop(old) for old, new in plan.moved.items()})
+        self.report.described += self.table.describe(self.given.values, self.given.types)
         self.table.drop_staged(plan.stale)
         for document in plan.unchanged:
             self._outcomes.setdefault(document.source, "unchanged")
             self._share.finish(document.source)
         self.show(self.progress)
         readings = {d.source: _Reading(d, states.get(d.source) or DocumentState(d.name)) for d in plan.read}
-        requests = [Request(r.document, stored_pages(r.state)) for r in readings.values()]
+        texts = self.table.settings.text
+        requests = [Request(r.document, stored_pages(r.state), texts=texts) for r in readings.values()]
         try:
             with closing(self.source.events(requests, self.stop)) as events:
                 for event in events:
@@ -144,7 +151,9 @@ class Ingest:
                 self._rows.append(self._row(event, reading, problem=event.problem))
             case PageEncoded():
                 reading.identity = event.identity
-                self._rows.append(self._row(event, reading, encoded=event.page, thumbnail=event.thumbnail))
+                self._rows.append(
+                    self._row(event, reading, encoded=event.page, thumbnail=event.thumbnail, text=event.text)
+                )
                 self.report.pages += 1
                 self.report.vectors += len(event.page)
                 self.report.full_vectors += event.page.full
@@ -184,13 +193,15 @@ class Ingest:
 
     def _row(
         self, event: PageEncoded | PageFailed, reading: _Reading, encoded: EncodedPage | None = None,
-        thumbnail: bytes = b"", problem: str | None = None,
+        thumbnail: bytes = b"", problem: str | None = None, text: PageText | None = None,
     ) -> PageRow:  # fmt: skip
         document, identity = event.document, event.identity
         return PageRow(
             source=document.source, document=document.name, page=event.number + 1, pages=event.total,
             digest=identity.digest, size=identity.size, modified=identity.modified, live=not reading.staged,
             encoded=encoded, thumbnail=thumbnail if self.table.settings.thumbnails else b"", problem=problem,
+            text=text,
+            metadata=Metadata(identity.information).described(self.given.values.get(document.source, {})),
         )  # fmt: skip
 
     def _commit_is_due(self) -> bool:

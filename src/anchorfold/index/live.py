@@ -28,7 +28,8 @@ class LivePages:
         self.coding: Coding = snapshot.settings.coding
         self.segments = list(snapshot.segments().values())
         self.bases = np.concatenate(([0], np.cumsum([len(s) for s in self.segments], dtype=np.int64)))
-        self._numbers = snapshot.state.next_document
+        self.next_document = snapshot.state.next_document
+        self.metadata, self.column_types = snapshot.state.metadata, snapshot.state.columns
         self.allowed = self._rows(lambda version: version.live)
         self.numbers = sum(int(s.starts[-1]) for s in self.segments) * self.coding.dim
 
@@ -37,7 +38,7 @@ class LivePages:
 
     def _rows(self, wanted: Callable[[Document], bool]) -> np.ndarray:
         """`(rows,)` true for pages with vectors of documents that are wanted."""
-        chosen = np.zeros(self._numbers, bool)
+        chosen = np.zeros(self.next_document, bool)
         chosen[[number for number, version in self.documents.items() if wanted(version)]] = True
         rows = [chosen[s.document] & (s.kept > 0) for s in self.segments]
         return np.concatenate(rows) if rows else np.zeros(0, bool)

@@ -23,11 +23,16 @@ CREATION_WAIT = 30.0  # seconds for somebody else who makes the same index
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """What a new index keeps: `bits` a number (16 if None), pictures of pages, and where vectors come from."""
+    """What a new index keeps: `bits` a number (16 if None), pictures of pages, where vectors come from, and text.
+
+    With `ocr`, pages without a text layer are read.
+    """
 
     bits: int | None = None
     thumbnails: bool = True
     provenance: bool = True
+    text: bool = True
+    ocr: bool = False
 
 
 def make_index(
@@ -45,6 +50,7 @@ def make_index(
         model=encoder.name, load_options=dict(encoder.load_options), fingerprint=encoder.fingerprint, dim=encoder.dim,
         method=compressor.name, options=as_stored(compressor.options), bits=options.bits or 16,
         thumbnails=options.thumbnails, provenance=options.provenance, layers=as_stored(asdict(encoder.settings)),
+        text=options.text or options.ocr, ocr=options.ocr,
     )  # fmt: skip
     if compressor.signals(encoder.settings):
         encoder.warn_if_causal()

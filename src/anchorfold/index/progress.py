@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 class AddReport:
     """What a run did. `pages`, `vectors` and `full_vectors` are those written in this run; seconds are wall time.
 
+    `described` documents were there already and got other metadata; `unmatched` rows of its table mean no document.
+
     >>> report = index.add("reports")
     >>> report.added, report.unchanged, report.skipped
     (0, 1, [])
@@ -23,10 +25,13 @@ class AddReport:
     pages: int = 0
     vectors: int = 0
     full_vectors: int = 0
+    texts: int = 0  # of pages that were stored before without their text
     skipped: list[tuple[str, str]] = field(default_factory=list)
     seconds: float = 0.0
     encode_seconds: float = 0.0
     interrupted: bool = False
+    described: int = 0
+    unmatched: list[str] = field(default_factory=list)
 
 
 @dataclass

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from anchorfold.documents.content import FileIdentity
@@ -23,7 +24,9 @@ from anchorfold.documents.rendering import (
 )
 from anchorfold.index.encoding import PageBatches
 from anchorfold.index.progress import WorkerProgress
+from anchorfold.index.reading import TextReader
 from anchorfold.index.store.settings import IndexSettings
+from anchorfold.index.store.texts import PageText
 from anchorfold.page import EncodedPage
 
 if TYPE_CHECKING:
@@ -33,7 +36,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PageEncoded:
-    """Page `number` (from 0) of `total`, compressed, and a small WebP of it; `seconds` went into encoding it."""
+    """Page `number` (from 0) of `total`, compressed, and a small WebP of it; `seconds` went into encoding it.
+
+    `text` is what it says, None if the index keeps none.
+    """
 
     document: Document
     identity: FileIdentity
@@ -42,6 +48,7 @@ class PageEncoded:
     page: EncodedPage
     thumbnail: bytes
     seconds: float = 0.0
+    text: PageText | None = None
 
 
 @dataclass(frozen=True)
@@ -103,20 +110,31 @@ class LocalSource:
     """Encodes in this process, with a renderer that runs ahead in another.
 
     Args:
-        model: the encoder.
-        compressor: what makes pages smaller.
-        batch_size: pages a forward pass.
+        load: the encoder, and what makes pages smaller; called when there is a page to encode.
+        reader: of the pages' text.
+        batch_size: pages a forward pass; the model's own if None.
     """
 
     workers: Sequence[WorkerProgress] = ()
 
-    def __init__(self, model: PageEncoder, compressor: Compressor, batch_size: int) -> None:
-        self.batches, self.pixels = PageBatches(model, compressor, batch_size), model.page_pixels
+    def __init__(
+        self, load: Callable[[], tuple[PageEncoder, Compressor]], reader: TextReader, batch_size: int | None = None
+    ) -> None:
+        self._load, self.reader, self._batch_size = load, reader, batch_size
+
+    @cached_property
+    def batches(self) -> PageBatches:
+        """What encodes."""
+        model, compressor = self._load()
+        return PageBatches(model, compressor, self._batch_size or model.default_batch)
 
     def events(self, requests: Sequence[Request], stop: Callable[[], bool]) -> Generator[PageEvent, None, None]:
         """In the order of the requests. A batch may hold pages of several documents."""
         waiting: list[PageRendered | PageFailed | DocumentFinished] = []
-        with Renderer(requests, self.pixels, census=[request.document for request in requests]) as renderer:
+        if not requests:
+            return
+        pixels, census = self.batches.model.page_pixels, [request.document for request in requests]
+        with Renderer(requests, pixels, census=census) as renderer:
             for event in renderer:
                 if isinstance(event, PagesCounted):
                     yield event
@@ -133,12 +151,14 @@ class LocalSource:
     def _encoded(self, events: Sequence[PageRendered | PageFailed | DocumentFinished]) -> list[PageEvent]:
         """The same events in the same order, with pages encoded."""
         rendered = [event for event in events if isinstance(event, PageRendered)]
-        pages = iter(encode_rendered(self.batches, rendered)) if rendered else iter(())
+        pages = iter(encode_rendered(self.batches, rendered, self.reader)) if rendered else iter(())
         return [next(pages) if isinstance(event, PageRendered) else event for event in events]
 
 
-def encode_rendered(batches: PageBatches, rendered: Sequence[PageRendered]) -> list[PageEncoded | PageLeftOut]:
-    """Some pages, at most a batch, encoded.
+def encode_rendered(
+    batches: PageBatches, rendered: Sequence[PageRendered], reader: TextReader
+) -> list[PageEncoded | PageLeftOut]:
+    """Some pages, at most a batch, encoded, and their text if that is wanted.
 
     Raises:
         BrokenModelError: the model cannot run, or several pages fail alike in a row.
@@ -151,6 +171,15 @@ def encode_rendered(batches: PageBatches, rendered: Sequence[PageRendered]) -> l
     return [
         PageLeftOut(event.document, event.identity, event.number, problems[i])
         if page is None
-        else PageEncoded(event.document, event.identity, event.number, event.total, page, event.thumbnail, seconds)
+        else PageEncoded(
+            event.document,
+            event.identity,
+            event.number,
+            event.total,
+            page,
+            event.thumbnail,
+            seconds,
+            reader.read(event),
+        )
         for i, (event, page) in enumerate(zip(rendered, pages, strict=True))
     ]

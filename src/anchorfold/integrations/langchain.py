@@ -19,6 +19,7 @@ from langchain_core.retrievers import BaseRetriever
 from pydantic import Field, PrivateAttr
 
 from anchorfold.index import Index
+from anchorfold.index.hybrid import Mode
 from anchorfold.integrations.pages import PageRetriever, RetrievedPage
 
 
@@ -26,12 +27,16 @@ class AnchorFoldRetriever(BaseRetriever):
     """Pages of an index that answer a question.
 
     A document's `page_content` is the page's text layer, empty for scans; its `metadata` holds `document`, `page` (from
-    1), `score`, `source` (a path) and `image`, a JPEG in base64 for models that see.
+    1), `score`, `source` (a path), what else is known of the document by column, and `image`, a JPEG in base64 for
+    models that see. `where` is an SQL condition on these columns, `mode` is as for
+    `Index.search`.
     """
 
     index: Index
     top: int = Field(5, ge=1)
     documents: str | list[str] | None = None
+    where: str | None = None
+    mode: Mode | None = None
     text: bool = True
     pixels: int | None = Field(1000, ge=64)
     _pages: PageRetriever = PrivateAttr()
@@ -39,7 +44,7 @@ class AnchorFoldRetriever(BaseRetriever):
     def model_post_init(self, context: Any, /) -> None:
         """Once all fields are there."""
         super().model_post_init(context)
-        self._pages = PageRetriever(self.index, self.top, self.documents, self.text, self.pixels)
+        self._pages = PageRetriever(self.index, self.top, self.documents, self.text, self.pixels, self.where, self.mode)
 
     def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
         return [as_document(page) for page in self._pages.retrieve(query)]

@@ -18,6 +18,7 @@ from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import ImageNode, NodeWithScore, QueryBundle
 
 from anchorfold.index import Index
+from anchorfold.index.hybrid import Mode
 from anchorfold.integrations.pages import PageRetriever, RetrievedPage
 
 
@@ -25,7 +26,7 @@ class AnchorFoldRetriever(BaseRetriever):
     """Pages of an index that answer a question.
 
     A node's `text` is the page's text layer, empty for scans; its `image` a JPEG in base64 for models that see; its
-    `metadata` holds `document`, `page` (from 1), `score` and `source` (a path).
+    `metadata` holds `document`, `page` (from 1), `score`, `source` (a path), and what else is known of the document.
 
     Args:
         index: where.
@@ -34,6 +35,8 @@ class AnchorFoldRetriever(BaseRetriever):
         text: read the pages' text layers.
         pixels: of the longer side of the pages' pictures; None for no pictures.
         callback_manager: LlamaIndex's.
+        where: only pages for which this SQL condition on their columns is true.
+        mode: visual, text or hybrid, as for `Index.search`.
     """
 
     def __init__(
@@ -44,9 +47,11 @@ class AnchorFoldRetriever(BaseRetriever):
         text: bool = True,
         pixels: int | None = 1000,
         callback_manager: CallbackManager | None = None,
+        where: str | None = None,
+        mode: Mode | None = None,
     ) -> None:
         super().__init__(callback_manager=callback_manager)
-        self._pages = PageRetriever(index, top, documents, text, pixels)
+        self._pages = PageRetriever(index, top, documents, text, pixels, where, mode)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return [as_node(page) for page in self._pages.retrieve(query_bundle.query_str)]

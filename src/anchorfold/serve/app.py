@@ -11,15 +11,20 @@ from fastapi.responses import Response as Plain
 from pydantic import BaseModel, Field, StringConstraints
 
 from anchorfold import __version__
-from anchorfold.errors import AnchorFoldError, UnavailableError
+from anchorfold.errors import AnchorFoldError, FilterError, UnavailableError
+from anchorfold.index import Hit
+from anchorfold.index.filters.values import as_json
+from anchorfold.index.hybrid import Mode
 from anchorfold.serve.choices import Choice, choices, first_choices, method_pattern
 from anchorfold.serve.guard import Bounded, Guard
 from anchorfold.serve.library import Library, PageReference, public_model
 
 MAX_QUERY, MAX_TOP, MAX_SIDE, MAX_METHODS = 500, 100, 2000, 3
+MAX_WHERE = 2000
 QUEUE = 64
 STATIC = {"/": ("index.html", "text/html"), "/app.js": ("app.js", "text/javascript"),
-          "/heat.js": ("heat.js", "text/javascript"), "/style.css": ("style.css", "text/css"),
+          "/heat.js": ("heat.js", "text/javascript"), "/filters.js": ("filters.js", "text/javascript"),
+          "/text.js": ("text.js", "text/javascript"), "/style.css": ("style.css", "text/css"),
           "/icon.svg": ("icon.svg", "image/svg+xml")}  # fmt: skip
 
 Method = Annotated[str, StringConstraints(pattern=method_pattern())]
@@ -38,6 +43,13 @@ class Result(BaseModel):
     document: str
     page: int = Field(description="Counted from 1.")
     score: float
+    visual: float | None = Field(None, description="MaxSim of what the page looks like; null if that was not asked.")
+    text: float | None = Field(None, description="BM25 of what it says, 0 if no word matches; null if not asked.")
+    snippet: str = Field("", description="A piece of its text.")
+    matches: list[tuple[int, int]] = Field([], description="Where words of the query stand in it: first, last + 1.")
+    metadata: dict[str, bool | int | float | str] = Field(
+        {}, description="What is known of its document, by column; dates as 2024-01-31."
+    )
 
 
 class Results(BaseModel):
@@ -48,6 +60,29 @@ class Results(BaseModel):
     searched: float = Field(
         1.0, description="The share of all pages that was looked through: less if shards are silent."
     )
+
+
+class FacetValue(BaseModel):
+    """A value of a column, and how many documents have it."""
+
+    value: bool | int | float | str
+    documents: int
+
+
+class FacetColumn(BaseModel):
+    """A column with few values."""
+
+    column: str
+    type: str
+    values: list[FacetValue]
+    missing: int = Field(description="Documents that have no value in it.")
+
+
+class Facets(BaseModel):
+    """What /search can filter by."""
+
+    columns: dict[str, str] = Field(description="All columns, and their types: text, integer, float, boolean, date.")
+    facets: list[FacetColumn] = Field(description="Those with few values.")
 
 
 class OfferedMethod(BaseModel):
@@ -70,12 +105,14 @@ class Info(BaseModel):
     bytes: int = Field(description="The whole folder, as `du -sb` counts it.")
     provenance_bytes: int = Field(description="The part of it that says which patches vectors come from.")
     thumbnail_bytes: int = Field(description="The part of it that is pictures.")
+    text_bytes: int = Field(description="The part of it that is text and its index.")
     vector_bytes: int
     full_vector_bytes: int
     times_smaller: float
     model: str
     method: str
     settings: dict[str, Any]
+    modes: list[Mode] = Field(description="Ways to search it; the first is the one that is taken if none is named.")
     choices: list[OfferedMethod] = Field(description="Methods that /compare offers; it takes other ratios too.")
 
 
@@ -130,7 +167,7 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
 
     @app.exception_handler(AnchorFoldError)
     def explain_problem(_: Request, error: AnchorFoldError) -> JSONResponse:
-        status = 503 if isinstance(error, UnavailableError) else 409
+        status = 503 if isinstance(error, UnavailableError) else 422 if isinstance(error, FilterError) else 409
         return JSONResponse({"detail": str(error).replace(str(library.index.path), "the index")}, status)
 
     @app.get("/healthz", tags=["health"])
@@ -150,18 +187,34 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
             OfferedMethod(method=str(c), title=c.title, colour=c.colour, first=c in first)
             for c in listed
         ]  # fmt: skip
-        return Info(name=library.index.path.resolve().name, choices=offers, **shared)
+        return Info(name=library.index.path.resolve().name, choices=offers, modes=library.index.modes, **shared)
 
     @app.get("/api/search", tags=["index"], responses={503: PROBLEMS[503]})
     def search(
         q: QueryText,
         top: Annotated[int, Query(ge=1, le=MAX_TOP)] = 12,
         document: Annotated[str | None, Query(max_length=MAX_QUERY, description="A name or pattern.")] = None,
+        where: Annotated[
+            str | None,
+            Query(max_length=MAX_WHERE, description="An SQL condition on columns, such as year >= 2024: see /facets."),
+        ] = None,
+        mode: Annotated[Mode | None, Query(description="One of those that /api/info names.")] = None,
     ) -> Results:
         """The best pages for a query."""
-        hits = library.search(q, top, document)
-        results = [Result(id=i, document=p.document, page=p.number, score=round(s, 6)) for i, p, s in hits]
+        results = [as_result(*found) for found in library.search(q, top, document, where, mode)]
         return Results(query=q, results=results, searched=library.searched)
+
+    @app.get("/api/facets", tags=["index"], responses={503: PROBLEMS[503]})
+    def facets() -> Facets:
+        """The columns that a search can filter by, and the values of those that have few."""
+        listed = [
+            FacetColumn(
+                column=facet.column, type=facet.type, missing=facet.missing,
+                values=[FacetValue(value=as_json(value), documents=n) for value, n in facet.values.items()],
+            )
+            for facet in library.facets()
+        ]  # fmt: skip
+        return Facets(columns=library.columns(), facets=listed)
 
     def page_of(identity: str) -> PageReference:
         try:
@@ -192,6 +245,11 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
         """Which patches answer which word."""
         return Explained(**library.explain(page_of(page_id), q))
 
+    @app.get("/api/pages/{page_id}/words", tags=["pages"], responses=PROBLEMS)
+    def words(page_id: str, q: QueryText) -> list[tuple[float, float, float, float]]:
+        """Where words of a query stand: left, top, right, bottom as shares of the page, by the text's own boxes."""
+        return library.words(page_of(page_id), q)
+
     @app.get("/api/pages/{page_id}/compare", tags=["pages"], responses=PROBLEMS)
     def compare(
         page_id: str,
@@ -211,6 +269,14 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
     for address, (name, kind) in STATIC.items():
         app.add_api_route(address, static_file(name, kind), include_in_schema=False)
     return Guard(Bounded(app, limit), token)
+
+
+def as_result(identity: str, page: PageReference, hit: Hit) -> Result:
+    """A hit as the world may see it."""
+    visual, text = (None if score is None else round(score, 6) for score in (hit.visual, hit.text))
+    return Result(id=identity, document=page.document, page=page.number, score=round(hit.score, 6), visual=visual,
+                  text=text, snippet=hit.snippet, matches=list(hit.matches),
+                  metadata={name: as_json(value) for name, value in hit.metadata.items()})  # fmt: skip
 
 
 def picture_answer(data: bytes) -> Response:

@@ -16,10 +16,14 @@ from PIL import Image
 from anchorfold.backbones.encoder import require_comparable
 from anchorfold.compressors import Compressor, FullIndex, wanted_signals
 from anchorfold.documents.files import matches
+from anchorfold.documents.page_text import Box
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explain.evidence import Evidence, evidence
 from anchorfold.explain.originals import find_image, is_unchanged
-from anchorfold.index import Index
+from anchorfold.explain.page_text import find_words
+from anchorfold.index import Hit, Index
+from anchorfold.index.filters.columns import Facet, Where
+from anchorfold.index.hybrid import Mode
 from anchorfold.page import EncodedPage, PatchGrid
 from anchorfold.scoring import maxsim, score_retention
 
@@ -90,8 +94,18 @@ class Library:
             self._pages = {page_id(s, p): PageReference(s, p, self._names[s]) for s, _, p in pages}
             self._version = live.version
 
-    def search(self, query: str, top: int, document: str | None) -> list[tuple[str, PageReference, float]]:
-        """The best pages as (id, page, score); `document` is a public name or a pattern; a blank one finds nothing."""
+    def search(
+        self,
+        query: str,
+        top: int,
+        document: str | None = None,
+        where: str | None = None,
+        mode: Mode | None = None,
+    ) -> list[tuple[str, PageReference, Hit]]:
+        """The best pages as (id, page, hit).
+
+        `document` is a public name or a pattern, and a blank one finds nothing; `where` a filter on public names.
+        """
         self._refresh()
         sources: Sequence[str] | None = None
         if document is not None:
@@ -100,10 +114,20 @@ class Library:
             if not sources:
                 return []
         scored = []
-        for hit in self.index.search(query, top, documents=sources):
+        where_public = Where(where, self._names)
+        for hit in self.index.search(query, top, mode=mode, documents=sources, where=where_public):
             name = self._names.get(hit.source, os.path.basename(hit.document))
-            scored.append((page_id(hit.source, hit.page), PageReference(hit.source, hit.page, name), hit.score))
+            scored.append((page_id(hit.source, hit.page), PageReference(hit.source, hit.page, name), hit))
         return scored
+
+    def facets(self) -> list[Facet]:
+        """Columns with few values, under public names."""
+        self._refresh()
+        return self.index.facets(self._names)
+
+    def columns(self) -> dict[str, str]:
+        """What a filter may use."""
+        return self.index.columns()
 
     @property
     def searched(self) -> float:
@@ -159,6 +183,10 @@ class Library:
         explained = self.index.model.explain_query(query)
         answer = evidence(explained.vectors, explained.labels, explained.words, encoded_page)
         return {**as_json(answer, encoded_page), "original": is_unchanged(row)}
+
+    def words(self, page: PageReference, query: str) -> list[Box]:
+        """Where the words of a query stand on a page: left, top, right, bottom as shares of it."""
+        return find_words(self.index, query, page.source, page.number)
 
     def compare(self, page: PageReference, query: str, compressors: Sequence[Compressor]) -> list[dict[str, Any]]:
         """The same page and query under several compressors; needs the original document.

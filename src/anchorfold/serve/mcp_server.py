@@ -16,11 +16,13 @@ from pydantic import BaseModel, Field
 from anchorfold import __version__
 from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError
-from anchorfold.explain.page_text import find_text
+from anchorfold.explain.page_text import text_of_page
 from anchorfold.explain.pictures import draw, explain
+from anchorfold.index.filters.values import as_json
+from anchorfold.index.hybrid import Mode
 from anchorfold.serve.library import Library, PageReference, page_id
 
-MAX_TOP, MAX_SIDE, MAX_QUERY, MAX_DOCUMENTS = 50, 2000, 1000, 1000
+MAX_TOP, MAX_SIDE, MAX_QUERY, MAX_DOCUMENTS, MAX_WHERE = 50, 2000, 1000, 1000, 2000
 INSTRUCTIONS = (
     "Visual search over the pages of documents: PDFs, slides, scans. Search first; then look at the pages that it "
     "found with page_image, which shows tables, charts and scans as they are, or read page_text where there is a text "
@@ -40,6 +42,16 @@ class PageHit(BaseModel):
     page: int
     score: float
     uri: str = Field(description="The page as a resource.")
+    snippet: str = Field("", description="A piece of its text with words of the query, if text was searched.")
+    metadata: dict[str, bool | int | float | str] = Field(description="What is known of its document, by column.")
+
+
+class ColumnValues(BaseModel):
+    """A column, its type, and its values if they are few."""
+
+    column: str
+    type: str
+    values: list[bool | int | float | str] | None = None
 
 
 class IndexedDocument(BaseModel):
@@ -77,7 +89,7 @@ def create_server(library: Library) -> MCPServer[Any]:
             ) from None
 
     def text_of(page: PageReference) -> str:
-        text = find_text(library.index.details_at(page.source, page.number))
+        text = text_of_page(library.index, page.source, page.number)
         if text is None:
             raise AnchorFoldError(f"{page.document} is gone or has changed since it was indexed: no text is at hand.")
         return text
@@ -91,13 +103,26 @@ def create_server(library: Library) -> MCPServer[Any]:
         query: QueryText,
         top: Annotated[int, Field(ge=1, le=MAX_TOP, description="How many pages.")] = 5,
         document: Annotated[str | None, Field(max_length=MAX_QUERY, description="Only pages of this document: its name, or a pattern such as '*.pdf'.")] = None,  # noqa: E501
+        mode: Annotated[Mode | None, Field(description="By what pages look like (visual), by their text (for names, numbers, exact words), or by both (hybrid).")] = None,  # noqa: E501
+        filter: Annotated[str | None, Field(max_length=MAX_WHERE, description="Only pages for which this SQL condition is true, such as \"year >= 2024 and department = 'sales'\"; list_columns tells the columns.")] = None,  # noqa: E501
     ) -> list[PageHit]:  # fmt: skip
         """Find the pages that answer a question, best first. Works on what pages look like: tables, charts, scans."""
         with plain_errors():
             return [
-                PageHit(document=page.document, page=page.number, score=round(score, 4), uri=page_uri(page))
-                for _, page, score in library.search(query, top, document)
-            ]
+                PageHit(
+                    document=page.document, page=page.number, score=round(hit.score, 4), uri=page_uri(page),
+                    snippet=hit.snippet,
+                    metadata={name: as_json(value) for name, value in hit.metadata.items()},
+                )
+                for _, page, hit in library.search(query, top, document, filter, mode)
+            ]  # fmt: skip
+
+    @tool("List columns")
+    def list_columns() -> list[ColumnValues]:
+        """List the columns that the filter of search may use, their types, and their values where these are few."""
+        with plain_errors():
+            values = {facet.column: [as_json(value) for value in facet.values] for facet in library.facets()}
+            return [ColumnValues(column=c, type=t, values=values.get(c)) for c, t in library.columns().items()]
 
     @tool("List documents")
     def list_documents(

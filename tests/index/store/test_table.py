@@ -1,12 +1,13 @@
 import os
 import threading
+from dataclasses import asdict
 
 import pytest
 
 from anchorfold.errors import DamagedError, DiskFullError, MismatchError, NotAnIndexError
 from anchorfold.index.store import catalogue, merging
 from anchorfold.index.store.durable import replace_synced
-from anchorfold.index.store.settings import FORMAT
+from anchorfold.index.store.settings import FORMAT, IndexSettings
 from anchorfold.index.store.table import PageTable
 from tests.index.store.test_pages import row
 from tests.number_reader import index_settings
@@ -23,6 +24,11 @@ def pages(table, live=True):
 
 def segment_files(table):
     return sorted(os.listdir(table.folder / "segments"))
+
+
+def test_settings_of_a_newer_version_are_no_damage(table):
+    with pytest.raises(MismatchError, match="made by a newer version of anchorfold"):
+        IndexSettings.from_dict({**asdict(table.settings), "colour": "blue"})
 
 
 def test_rows_survive_opening_again(table):

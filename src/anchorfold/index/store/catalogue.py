@@ -19,6 +19,7 @@ from anchorfold.errors import NotAnIndexError
 from anchorfold.index.store.durable import replace_synced, sync_folder, to_disk, write_synced
 from anchorfold.index.store.faults import damaged, is_there, moved
 from anchorfold.index.store.layered import Layered
+from anchorfold.index.store.metadata import Metadata
 from anchorfold.index.store.settings import IndexSettings
 
 HEAD, LOGS = "head", "logs"
@@ -50,11 +51,16 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Patch:
-    """What a commit changes: None takes a document, a segment or an extra file away."""
+    """What a commit changes: None takes a document, a segment or an extra file away.
+
+    `metadata` is by the number of the document, with which it goes; `columns` are the types of the columns in it.
+    """
 
     documents: Mapping[int, Document | None] = field(default_factory=dict)
     segments: Mapping[int, FileEntry | None] = field(default_factory=dict)
     extras: Mapping[str, FileEntry | None] = field(default_factory=dict)
+    metadata: Mapping[int, Metadata | None] = field(default_factory=dict)
+    columns: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,7 @@ class State:
 
     `numbers` are those of all versions of a document, by its source;
     `extras` are files that were made from segments and could be made again, by name, such as lists for searching;
+    `metadata` is by the number of the document, `columns` are the types of what people gave;
     `log` and `bytes` say where in which log it ends, `base` how long that log was when it was written anew.
     """
 
@@ -77,9 +84,12 @@ class State:
     bytes: int = 0
     base: int = 0
     numbers: Layered[str, tuple[int, ...]] = field(default_factory=Layered)
+    metadata: Layered[int, Metadata] = field(default_factory=Layered)
+    columns: Layered[str, str] = field(default_factory=Layered)
 
     def patched(self, patch: Patch) -> State:
         """The next version."""
+        gone = {number: None for number, version in patch.documents.items() if version is None}
         return replace(
             self,
             version=self.version + 1,
@@ -87,6 +97,8 @@ class State:
             segments=self.segments.changed(patch.segments),
             extras=self.extras.changed(patch.extras),
             numbers=self.numbers.changed(self._renumbered(patch.documents)),
+            metadata=self.metadata.changed({**patch.metadata, **gone}),
+            columns=self.columns.changed(patch.columns),
             next_document=max([self.next_document, *(n + 1 for n in patch.documents)]),
             next_segment=max([self.next_segment, *(n + 1 for n in patch.segments)]),
         )
@@ -241,32 +253,36 @@ def first_state(record: Mapping[str, Any]) -> State:
     """What the first line of a log says."""
     empty = State(record["version"] - 1, IndexSettings.from_dict(record["settings"]))
     next_document, next_segment = record["next"]
-    return replace(empty.patched(Patch(*_dictionaries(record))), next_document=next_document, next_segment=next_segment)
+    return replace(empty.patched(_patch(record)), next_document=next_document, next_segment=next_segment)
 
 
 def next_state(state: State, record: Mapping[str, Any]) -> State:
     """What a later line adds."""
     if record["version"] != state.version + 1:
         raise ValueError("a line is missing")
-    return state.patched(Patch(*_dictionaries(record)))
+    return state.patched(_patch(record))
 
 
 def _plain(content: Patch | State) -> dict[str, Any]:
     dictionaries: dict[str, Mapping[Any, Any]] = {
         "documents": content.documents, "segments": content.segments, "extras": content.extras,
+        "metadata": content.metadata,
     }  # fmt: skip
-    return {
+    plain: dict[str, Any] = {
         name: {key: None if value is None else asdict(value) for key, value in values.items()}
         for name, values in dictionaries.items()
-        if values or name != "extras"
+        if values or name in ("documents", "segments")
     }
+    return {**plain, "columns": dict(content.columns)} if content.columns else plain
 
 
-def _dictionaries(record: Mapping[str, Any]) -> tuple[dict[int, Any], dict[int, Any], dict[str, Any]]:
-    return (
+def _patch(record: Mapping[str, Any]) -> Patch:
+    return Patch(
         {int(n): None if d is None else Document(**d) for n, d in record["documents"].items()},
         {int(n): None if s is None else FileEntry(**s) for n, s in record["segments"].items()},
         {name: None if e is None else FileEntry(**e) for name, e in record.get("extras", {}).items()},
+        {int(n): None if m is None else Metadata(**m) for n, m in record.get("metadata", {}).items()},
+        record.get("columns", {}),
     )
 
 

@@ -26,6 +26,7 @@ from anchorfold.index.store.merging import write_rows
 from anchorfold.index.store.segment import BLOBS, Segment
 from anchorfold.index.store.snapshot import OpenSegments, segment_path
 from anchorfold.index.store.table import PageTable, is_old
+from anchorfold.index.store.texts import FILE, PageTexts
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ def check(folder: Path) -> list[Damage]:
         table = PageTable.open(folder)
     except DamagedError as error:
         return [Damage("head or log", _reason(error, folder))]
-    return [*_damages(table.state, folder).values(), *_extra_damages(table.state, folder).values()]
+    state = table.state
+    return [*_damages(state, folder).values(), *_extra_damages(state, folder).values(), *_text_damages(state, folder)]
 
 
 def _damages(state: State, folder: Path) -> dict[int, Damage]:
@@ -87,6 +89,15 @@ def _extra_damages(state: State, folder: Path) -> dict[str, Damage]:
         except DamagedError as error:
             damages[name] = Damage(f"segments/{name}", _reason(error, folder))
     return damages
+
+
+def _text_damages(state: State, folder: Path) -> list[Damage]:
+    """What is wrong with the texts of pages: no page is lost with them, and the next run of indexing reads them."""
+    texts = PageTexts(folder)
+    if not state.settings.text or (not texts and not state.segments):
+        return []
+    problem = texts.problem() if texts else "it is missing"
+    return [] if problem is None else [Damage(FILE, problem)]
 
 
 def _problems(segment: Segment, state: State, pages: set[tuple[int, int]]) -> Iterator[str]:
@@ -145,8 +156,10 @@ def repair(folder: Path) -> list[Damage]:
             mended = _mended(state, folder, list(broken))
             lists = [name for name in state.extras if name.partition("-")[0] in {f"{n:08}" for n in broken}]
             catalogue.commit(state, Patch({}, {**dict.fromkeys(broken), **mended}, dict.fromkeys([*extras, *lists])))
+        if texts := _text_damages(state, folder):
+            PageTexts(folder).rebuild(state.documents)
     PageTable.open(folder).remove_left_overs()
-    return [*damages, *broken.values(), *extras.values()]
+    return [*damages, *broken.values(), *extras.values(), *texts]
 
 
 def _mended(state: State, folder: Path, broken: list[int]) -> dict[int, FileEntry | None]:

@@ -12,9 +12,10 @@ from anchorfold.index.store.faults import is_there
 from anchorfold.index.store.lock import HOLDER_FILE, LOCK_FILE
 from anchorfold.index.store.snapshot import SEGMENTS
 from anchorfold.index.store.table import OLD_FOLDERS, PageTable
+from anchorfold.index.store.texts import FILES as TEXT_FILES
 
 # The last is left by macOS wherever it looks.
-OURS = {HEAD, f"{HEAD}.part", LOGS, SEGMENTS, *OLD_FOLDERS, LOCK_FILE, HOLDER_FILE, ".DS_Store"}
+OURS = {HEAD, f"{HEAD}.part", LOGS, SEGMENTS, *OLD_FOLDERS, LOCK_FILE, HOLDER_FILE, *TEXT_FILES, ".DS_Store"}
 
 
 def is_index(folder: str | Path) -> bool:

@@ -13,9 +13,11 @@ from anchorfold.errors import AnchorFoldError, MismatchError
 from anchorfold.index.coding import Coding
 from anchorfold.index.store.catalogue import Document
 from anchorfold.index.store.columns import Column, array_column, blob_columns
+from anchorfold.index.store.metadata import Metadata
 from anchorfold.index.store.provenance import pack, unpack
 from anchorfold.index.store.segment import NUMBERS, Segment
 from anchorfold.index.store.settings import IndexSettings
+from anchorfold.index.store.texts import PageText
 
 if TYPE_CHECKING:
     from anchorfold.page import EncodedPage
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PageRow:
-    """A page to be stored. `page` counts from 1; a page that could not be read has no vectors and a `problem`."""
+    """A page to be stored. `page` counts from 1; a page that could not be read has no vectors and a `problem`.
+
+    `text` is what it says, None if nobody knows; `metadata` is of its document, and counts when that is new.
+    """
 
     source: str
     document: str
@@ -36,6 +41,8 @@ class PageRow:
     encoded: EncodedPage | None
     thumbnail: bytes = b""
     problem: str | None = None
+    text: PageText | None = None
+    metadata: Metadata = field(default_factory=Metadata)
 
 
 @dataclass

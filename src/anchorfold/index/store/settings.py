@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from anchorfold.errors import MismatchError
@@ -17,7 +17,8 @@ class IndexSettings:
 
     `model` and `load_options` are what `anchorfold.load` takes, `fingerprint` is a digest of the weights, `dim` the
     vectors' dimension, `method` and `options` the compressor, `layers` the backbone's layer settings at that time;
-    `bits` a stored number takes, `seed` that of the rotation below 16; whether thumbnails and provenance are kept.
+    `bits` a stored number takes, `seed` that of the rotation below 16; whether thumbnails, provenance and the `text` of
+    pages are kept, and whether pages without a text layer are read by `ocr`.
     Indexes of version 0.1 have `window`, `steps` and `bidirectional` instead of `layers` and `load_options`.
 
     >>> index.settings.method, index.settings.options
@@ -35,6 +36,8 @@ class IndexSettings:
     seed: int = 0
     thumbnails: bool = True
     provenance: bool = True
+    text: bool = False  # as in indexes that were made before there was text
+    ocr: bool = False
     bidirectional: bool | None = None
     load_options: dict[str, Any] = field(default_factory=dict)
     layers: dict[str, Any] | None = None
@@ -57,5 +60,10 @@ class IndexSettings:
             raise MismatchError(
                 f"the index has format {data.get('format')}, this version of anchorfold reads {FORMAT}: use the "
                 "version that made it, or index the documents into a new folder."
+            )
+        if unknown := sorted(data.keys() - {known.name for known in fields(cls)}):
+            names = ", ".join(unknown)
+            raise MismatchError(
+                f"the index was made by a newer version of anchorfold (its settings have {names}): use that one."
             )
         return cls(**{**data, "window": tuple(data["window"])})

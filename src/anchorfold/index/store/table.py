@@ -20,9 +20,11 @@ from anchorfold.index.store.catalogue import HEAD, RETRIES, Catalogue, Document,
 from anchorfold.index.store.columns import Column, write_columns
 from anchorfold.index.store.faults import is_there, moved, storage_errors
 from anchorfold.index.store.merging import merge, numbers_in_use, tiers_to_merge, with_garbage
+from anchorfold.index.store.metadata import Metadata, Plain
 from anchorfold.index.store.pages import DocumentState, PageRow, columns_of
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.index.store.snapshot import SEGMENTS, OpenSegments, Snapshot, segment_path
+from anchorfold.index.store.texts import PageTexts, row_number
 
 T = TypeVar("T")
 OLD_TABLE = "pages.lance"  # of version 0.1
@@ -35,6 +37,7 @@ class PageTable(Snapshot):
     def __init__(self, folder: Path, state: State) -> None:
         super().__init__(folder, state, OpenSegments(folder))
         self._catalogue = Catalogue(folder)
+        self.texts = PageTexts(folder)
         self._moving = threading.Lock()  # a reader of the same object must not take a writer's version back
 
     @classmethod
@@ -42,6 +45,8 @@ class PageTable(Snapshot):
         """A new index in a folder that is empty or not there yet."""
         with storage_errors(folder):
             (folder / SEGMENTS).mkdir(parents=True, exist_ok=True)
+            if settings.text:
+                PageTexts(folder).create()
             return cls(folder, Catalogue(folder).create(settings))
 
     @classmethod
@@ -89,6 +94,7 @@ class PageTable(Snapshot):
         wanted = {row.source for row in rows}
         numbers = {(source, v.digest): n for source in wanted for n, v in state.versions(source).items()}
         new: dict[int, Document] = {}
+        metadata: dict[int, Metadata] = {}
         for row in rows:
             key = (row.source, row.digest)
             if key not in numbers:
@@ -96,12 +102,61 @@ class PageTable(Snapshot):
                 new[numbers[key]] = Document(
                     row.source, row.document, row.digest, row.size, row.modified, row.pages, row.live
                 )
+                metadata[numbers[key]] = self._inherited(row)
         columns = columns_of(rows, [numbers[row.source, row.digest] for row in rows], state.settings)
+        texts = {row_number(numbers[r.source, r.digest], r.page): r.text for r in rows if r.text is not None}
+        if state.settings.text and texts:
+            self.texts.put(texts, state.next_document)  # before the commit: a page is never live without its text
         segment = state.next_segment
         with storage_errors(self.folder):
             entry = write_columns(segment_path(self.folder, segment), len(rows), columns)
-        self._commit(Patch(new, {segment: entry}))
+        metadata = {number: known for number, known in metadata.items() if known != Metadata()}
+        self._commit(Patch(new, {segment: entry}, {}, metadata, self._types(metadata.values())))
         self._merge_tiers()
+
+    def keep_text(self, ocr: bool) -> None:
+        """From now on the index keeps text, with `ocr` also of pages without a text layer; what is there lacks it."""
+        settings = replace(self.settings, text=True, ocr=ocr)
+        with storage_errors(self.folder), self._moving:
+            self.texts.create(complete=False)
+            self.texts.set_complete(False)
+            self._state = self._catalogue.write_anew(
+                replace(self._state, settings=settings, version=self._state.version + 1)
+            )
+
+    def _inherited(self, row: PageRow) -> Metadata:
+        """Of a new version of a document: what people gave the others holds for it as well."""
+        others = (self._state.metadata.get(number, Metadata()) for number in self._state.versions(row.source))
+        given = {name: value for other in others for name, value in other.given.items()}
+        return Metadata(row.metadata.file, given).described(row.metadata.given)
+
+    def _types(self, described: Iterable[Metadata]) -> dict[str, str]:
+        """Of columns that a commit writes: its line says them again, so that it needs no other."""
+        types = self._state.columns
+        return {name: types[name] for known in described for name in known.given if name in types}
+
+    def describe(self, values: Mapping[str, Mapping[str, Plain | None]], types: Mapping[str, str]) -> int:
+        """Give documents values in one commit, by source and column; None takes one away.
+
+        `types` are those of all columns in it. A column that no document has a value in any more goes. Returns how many
+        documents changed.
+        """
+        state, changed = self._state, set[str]()
+        patch: dict[int, Metadata | None] = {}
+        for source, given in values.items():
+            for number in state.versions(source):
+                before = state.metadata.get(number, Metadata())
+                described = before.described(given)
+                if described.typed() != before.typed():
+                    patch[number] = described
+                    changed.add(source)
+        cleared = {name for given in values.values() for name, value in given.items() if value is None} - types.keys()
+        if cleared := cleared & state.columns.keys():
+            cleared -= {name for known in state.metadata.changed(patch).values() for name in known.given}
+        columns: dict[str, str | None] = {**types, **dict.fromkeys(cleared)}
+        if patch or any(state.columns.get(name) != kind for name, kind in columns.items()):
+            self._commit(Patch({}, {}, {}, patch, columns))
+        return len(changed)
 
     def promote(self, source: str, digest: str, size: int, modified: int) -> None:
         """Replace a document by its staged version: one commit makes it live and drops all others.
@@ -146,6 +201,7 @@ class PageTable(Snapshot):
         for members in with_garbage(self.segments(), numbers_in_use(self._state)):
             self._merge(members)
         self._merge_tiers()  # last: what was rewritten is smaller, and may now be one of many of a size
+        self.texts.tidy(self._state.documents)
         self.remove_left_overs()
 
     def remove_left_overs(self) -> None:

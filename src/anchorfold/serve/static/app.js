@@ -1,8 +1,10 @@
 import { drawHeat } from "/heat.js";
+import { fromAddress, showFilters, toAddress, whereOf } from "/filters.js";
+import { drawMarks, savedMode, showModes, sides, snippet } from "/text.js";
 
 const TYPING_PAUSE = 250; // milliseconds after the last key before a search
 const $ = (id) => document.getElementById(id);
-const state = { query: "", results: [], open: -1, word: null, explained: null, compared: null, request: null, zoom: false, shown: [], info: null };
+const state = { query: "", results: [], open: -1, word: null, explained: null, compared: null, request: null, zoom: false, shown: [], info: null, chosen: {}, facets: [], mode: null, marks: [] };
 const MOST_METHODS = 3;
 
 function element(tag, attributes = {}, ...children) {
@@ -38,6 +40,7 @@ function showMessage(target, text, problem = false) {
 function updateAddress(push) {
   const parts = new URLSearchParams();
   if (state.query) parts.set("q", state.query);
+  if (toAddress(state.chosen)) parts.set("filter", toAddress(state.chosen));
   if (state.open >= 0) parts.set("page", state.results[state.open].id);
   const next = parts.size ? `/?${parts}` : "/";
   if (next !== location.pathname + location.search) history[push ? "pushState" : "replaceState"]({}, "", next);
@@ -61,7 +64,11 @@ async function search(query, push = true) {
   $("results").classList.add("waiting");
   showMessage($("status"), "Searching ...");
   try {
-    const answer = await fetchJson(`/api/search?${new URLSearchParams({ q: query, top: 24 })}`, request.signal);
+    await state.info; // it knows which modes there are
+    const parts = new URLSearchParams({ q: query, top: 24 });
+    if (whereOf(state.chosen)) parts.set("where", whereOf(state.chosen));
+    if (state.mode) parts.set("mode", state.mode);
+    const answer = await fetchJson(`/api/search?${parts}`, request.signal);
     state.results = answer.results;
     showResults(answer.searched);
     updateAddress(push);
@@ -78,18 +85,21 @@ async function search(query, push = true) {
 function showResults(searched) {
   const count = state.results.length;
   const part = searched < 1 ? ` (of ${Math.floor(100 * searched)} % of the index: the rest does not answer now)` : "";
-  showMessage($("status"), (count ? `The ${count} best pages` : "No page matches. Try other words.") + part);
+  const nothing = whereOf(state.chosen) ? "No page matches. Try other words or filters." : "No page matches. Try other words.";
+  showMessage($("status"), (count ? `The ${count} best pages` : nothing) + part);
   $("results").replaceChildren(...state.results.map((hit, number) => element("li", {},
     element("button", { class: "hit", type: "button", onclick: () => openPage(number) },
       element("span", { class: "sheet" }, element("img", { src: `/api/pages/${hit.id}/thumbnail`, alt: "", loading: "lazy" })),
       element("span", { class: "name", title: hit.document }, hit.document.split("/").pop()),
       element("span", { class: "folder" }, hit.document.split("/").slice(0, -1).join("/")),
-      element("span", { class: "where" }, element("span", {}, `page ${hit.page}`), element("span", { title: "score" }, hit.score.toFixed(3)))))));
+      ...(hit.snippet ? [snippet(hit)] : []),
+      element("span", { class: "where" }, element("span", {}, `page ${hit.page}`), element("span", { title: sides(hit) }, hit.score.toFixed(3)))))));
 }
 
 async function openPage(number, push = true) {
   const hit = state.results[number];
-  Object.assign(state, { open: number, word: null, explained: null, compared: null });
+  Object.assign(state, { open: number, word: null, explained: null, compared: null, marks: [] });
+  showMarks(number);
   $("viewer-title").textContent = `${hit.document}, page ${hit.page}`;
   $("previous").disabled = number === 0;
   $("next").disabled = number === state.results.length - 1;
@@ -113,6 +123,16 @@ async function openPage(number, push = true) {
   } catch (error) {
     showMessage($("viewer-status"), error.message, true);
   }
+}
+
+// Where the words stand, if the search was for words too; the page is worth looking at without.
+async function showMarks(number) {
+  const hit = state.results[number];
+  if (!hit.text) return;
+  const marks = await fetchJson(`/api/pages/${hit.id}/words?${new URLSearchParams({ q: state.query })}`).catch(() => []);
+  if (state.open !== number) return;
+  state.marks = marks;
+  repaint();
 }
 
 function showWords() {
@@ -167,7 +187,10 @@ function toggleZoom() {
 
 function repaint() {
   for (const canvas of $("panels").querySelectorAll("canvas")) {
-    if (canvas.explained && canvas.clientWidth) drawHeat(canvas, canvas.explained, state.word, scaleTop());
+    if (canvas.explained && canvas.clientWidth) {
+      drawHeat(canvas, canvas.explained, state.word, scaleTop());
+      drawMarks(canvas, state.marks);
+    }
   }
   if (state.explained) $("most").textContent = `${scaleTop().toFixed(3)} of the score, a patch`;
 }
@@ -213,7 +236,10 @@ async function readAddress() {
   const parts = new URLSearchParams(location.search);
   const query = parts.get("q") ?? "";
   $("query").value = query;
-  if (query !== state.query || !state.results.length) await search(query, false);
+  const chosen = fromAddress(parts.get("filter"));
+  const filtered = toAddress(chosen) !== toAddress(state.chosen);
+  if (filtered) chooseFilters(chosen);
+  if (filtered || query !== state.query || !state.results.length) await search(query, false);
   const number = state.results.findIndex((r) => r.id === parts.get("page"));
   if (number >= 0) openPage(number, false);
   else if ($("viewer").open) {
@@ -225,14 +251,36 @@ async function readAddress() {
 async function showInfo() {
   try {
     const info = await fetchJson("/api/info");
+    state.mode = savedMode(info.modes);
+    showModes($("mode"), info.modes, state.mode, (mode) => {
+      state.mode = mode;
+      if (state.query) search(state.query, false);
+    });
     const bytes = (n) => (n < 1e6 ? `${(n / 1e3).toFixed(0)} kB` : n < 1e9 ? `${(n / 1e6).toFixed(1)} MB` : `${(n / 1e9).toFixed(1)} GB`);
     const count = (n) => n.toLocaleString("en");
     $("info").replaceChildren(
-      element("span", {}, element("strong", {}, `${info.times_smaller.toFixed(1)} times smaller`), ` than the full index (${bytes(info.bytes - info.thumbnail_bytes)} on disk without pictures instead of ${bytes(info.full_vector_bytes)})`),
+      element("span", {}, element("strong", {}, `${info.times_smaller.toFixed(1)} times smaller`), ` than the full index (${bytes(info.bytes - info.thumbnail_bytes - info.text_bytes)} on disk without pictures and text instead of ${bytes(info.full_vector_bytes)})`),
       element("span", {}, `${count(info.documents)} documents, ${count(info.pages)} pages`),
       element("span", {}, `${info.method} with ${info.model}`));
     $("info").hidden = false;
     showChoices(info.choices);
+  } catch (error) {
+    showMessage($("status"), error.message, true);
+  }
+}
+
+function chooseFilters(chosen) {
+  state.chosen = chosen;
+  showFilters($("filters"), state.facets, chosen, (next) => {
+    state.chosen = next;
+    search($("query").value);
+  });
+}
+
+async function showFacets() {
+  try {
+    state.facets = (await fetchJson("/api/facets")).facets;
+    chooseFilters(state.chosen);
   } catch (error) {
     showMessage($("status"), error.message, true);
   }
@@ -298,7 +346,7 @@ $("choices").addEventListener("change", (event) => {
   else showComparison();
 });
 document.addEventListener("keydown", (event) => {
-  const inField = event.target.matches("input");
+  const inField = event.target.matches("input:not([type=radio])");
   if (event.key === "/" && !inField) {
     event.preventDefault();
     if (!$("viewer").open) $("query").focus();
@@ -319,3 +367,4 @@ try { saved = localStorage.getItem("theme"); } catch { /* a private window */ }
 setTheme(saved);
 state.info = showInfo();
 readAddress();
+showFacets();

@@ -1,0 +1,45 @@
+"""Say what is known of documents, and keep a search to some of them.
+
+python examples/search_with_filters.py
+"""
+
+import tempfile
+from pathlib import Path
+
+from anchorfold import AnchorFold, Index
+from anchorfold.demo.corpus import forms, slides
+
+ABOUT = """path,department,year,public
+documents,people,2024,false
+wifi-slides.pdf,network,2025,true
+"""
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as work:
+        folder = Path(work) / "documents"
+        folder.mkdir()
+        slides().output(str(folder / "wifi-slides.pdf"))
+        forms().output(str(folder / "forms.pdf"))
+        (Path(work) / "about.csv").write_text(ABOUT)
+
+        index = Index.create(Path(work) / "my.index", compressor=AnchorFold(ratio=0.1))
+        index.add(folder, metadata=Path(work) / "about.csv")
+        for where in (None, "year >= 2025 and public", "department = 'people' and page <= 2"):
+            hit = index.search("project budget", top=1, where=where)[0]
+            known = ", ".join(f"{name} {hit.metadata[name]}" for name in ("department", "year", "public"))
+            print(f"{where or 'all pages'}: {Path(hit.document).name}, page {hit.page} ({known})")
+
+        # By what pages look like and by what they say, under the same filter.
+        hit = index.search("Telenor masts", top=1, mode="hybrid", where="year >= 2025")[0]
+        print(f"by both: {Path(hit.document).name}, page {hit.page}, looks {hit.visual:.2f}, words {hit.text:.2f}")
+        print(f"it says: {hit.snippet}")
+
+        # Nothing is encoded again for this.
+        print(f"{index.describe({'year': 2026}, documents='*forms.pdf').documents} document described anew")
+        for facet in index.facets():
+            print(f"{facet.column} ({facet.type}):", ", ".join(f"{value} {n}" for value, n in facet.values.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""What people say of documents: a mapping for all, a function of the path, or a table; checked before it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from anchorfold.documents.files import system_path
+from anchorfold.errors import AnchorFoldError
+from anchorfold.index.filters.tables import DocumentTable, Names, read_table
+from anchorfold.index.filters.values import (
+    ARTICLES,
+    DATE,
+    EXAMPLES,
+    TEXT,
+    Value,
+    column_type,
+    common_type,
+    fits,
+    plain,
+    read_cell,
+    read_date,
+    type_of,
+    unboxed,
+)
+from anchorfold.index.store.catalogue import State
+from anchorfold.index.store.metadata import BUILT_IN, FROM_FILE, Plain
+
+MAX_NAME = 64
+RESERVED = {*BUILT_IN} - {*FROM_FILE} | {"score", "source"}  # hits have these two
+Given = Mapping[str, Any] | Callable[[Path], Mapping[str, Any] | None] | str | Path
+
+
+@dataclass(frozen=True)
+class GivenValues:
+    """Values by source and column, None for those to take away, and the types of their columns.
+
+    `unmatched` are rows of a table that mean none of the documents.
+    """
+
+    values: Mapping[str, Mapping[str, Plain | None]] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
+    unmatched: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Described:
+    """What describing documents did: how many `documents` changed; `unmatched` rows of a table mean none of them."""
+
+    documents: int
+    unmatched: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A value of a document, and where it was said."""
+
+    source: str
+    value: Value | None
+    said: str
+
+
+def given_values(metadata: Given, documents: Mapping[str, str], state: State) -> GivenValues:
+    """What is said of some documents, source to name, as the index keeps it.
+
+    Raises:
+        AnchorFoldError: something cannot be kept, or contradicts the types that the index has.
+    """
+    unmatched: tuple[str, ...] = ()
+    if isinstance(metadata, (str, Path)):
+        cells, unmatched = _of_table(read_table(metadata), documents, state)
+    elif callable(metadata):
+        cells = _of_mappings({source: metadata(Path(system_path(source))) for source in documents}, documents, state)
+    elif isinstance(metadata, Mapping):
+        cells = _of_mappings(dict.fromkeys(documents, metadata), documents, state)
+    else:
+        raise AnchorFoldError("metadata is a mapping of column to value, a function of the path, or a table's path.")
+    types = {column: kind for column, some in cells.items() if (kind := _checked(column, some, state)) is not None}
+    values: dict[str, dict[str, Plain | None]] = {}
+    for column, some in cells.items():
+        for cell in some:
+            stored = None if cell.value is None else plain(cell.value, types[column])
+            values.setdefault(cell.source, {})[column] = stored
+    return GivenValues(values, types, unmatched)
+
+
+def column_name(given: object, state: State, where: str) -> str:
+    """A column as it is stored: its name as given, or that of one that differs in case alone.
+
+    Raises:
+        AnchorFoldError: it cannot be the name of a column.
+    """
+    if not isinstance(given, str) or not given.strip() or len(given.strip()) > MAX_NAME or not given.isprintable():
+        raise AnchorFoldError(f"{where}: {given!r} is no name of a column: give 1 to {MAX_NAME} printable characters.")
+    name = given.strip()
+    known = {other.lower(): other for other in (*BUILT_IN, *RESERVED, *state.columns)}
+    name = known.get(name.lower(), name)
+    if name in RESERVED:
+        raise AnchorFoldError(f"{where}: {name!r} means the same in every index: give this column another name.")
+    return name
+
+
+def _of_mappings(
+    mappings: Mapping[str, Mapping[str, Any] | None], documents: Mapping[str, str], state: State
+) -> dict[str, list[_Cell]]:
+    cells: dict[str, list[_Cell]] = {}
+    names: dict[object, str] = {}
+    for source, mapping in mappings.items():
+        said = f"metadata of {documents[source]}"
+        if not isinstance(mapping, Mapping) and mapping is not None:
+            raise AnchorFoldError(f"{said}: {mapping!r} is no mapping of column to value.")
+        for key, value in (mapping or {}).items():
+            if key not in names:
+                names[key] = column_name(key, state, said)
+                _require_other(names, key, said)
+            cells.setdefault(names[key], []).append(_Cell(source, unboxed(value), said))
+    return cells
+
+
+def _require_other(names: Mapping[Any, str], key: object, said: str) -> None:
+    """Refuse two names for one column."""
+    twins = [other for other, name in names.items() if name.lower() == names[key].lower()]
+    if len(twins) > 1:
+        raise AnchorFoldError(f"{said}: {twins[0]!r} and {twins[1]!r} are one column: case does not count.")
+
+
+def _of_table(
+    table: DocumentTable, documents: Mapping[str, str], state: State
+) -> tuple[dict[str, list[_Cell]], tuple[str, ...]]:
+    """Later rows are more to the point: their filled cells win. A column that is empty in all is taken away."""
+    names: dict[str, str] = {}
+    for index, column in enumerate(table.columns):
+        if column in table.columns[:index]:
+            raise AnchorFoldError(f"{table.path}: two columns are called {column!r}.")
+        names[column] = column_name(column, state, str(table.path))
+        _require_other(names, column, str(table.path))
+    readers = {column: _reader(table, column, names[column], state) for column in table.columns}
+    meant = Names(documents, table.path.parent)
+    rows: dict[str, dict[str, tuple[Any, str]]] = {}
+    unmatched = []
+    for row in table.rows:
+        filled = {
+            column: (readers[column](value, row.line), table.at(row.line))
+            for column, value in row.cells.items()
+            if value is not None
+        }
+        sources = meant.matching(row.documents)
+        for source in sources:
+            rows.setdefault(source, {}).update(filled)
+        if not sources:
+            unmatched.append(row.documents)
+    cells: dict[str, list[_Cell]] = {
+        names[column]: [_Cell(source, *filled.get(column, (None, ""))) for source, filled in rows.items()]
+        for column in table.columns
+    }
+    return cells, tuple(unmatched)
+
+
+def _reader(table: DocumentTable, column: str, name: str, state: State) -> Callable[[Any, int], Value]:
+    """What makes a value of a cell: a whole column has one type, and one that the index has already counts."""
+    filled = [row.cells[column] for row in table.rows if row.cells.get(column) is not None]
+    if table.typed:
+        dates = filled and all(isinstance(value, str) and read_date(value) for value in filled)
+        if dates and known_type(name, state) in (None, DATE):
+            return lambda value, line: read_date(value) or value
+        return lambda value, line: unboxed(value)
+    kind, known = column_type(filled), known_type(name, state)
+    if known == TEXT or (known is not None and fits(kind, known)):
+        kind = known
+
+    def read(cell: Any, line: int) -> Value:
+        value = read_cell(cell, kind)
+        assert value is not None  # `column_type` has read it
+        return value
+
+    return read
+
+
+def known_type(name: str, state: State) -> str | None:
+    """The type that a column has in every index, or in this one."""
+    return BUILT_IN.get(name) or state.columns.get(name)
+
+
+def _checked(column: str, cells: Sequence[_Cell], state: State) -> str | None:
+    """The type of a column with new values; None if there are none.
+
+    Raises:
+        AnchorFoldError: they have several, or another than the index has.
+    """
+    kinds: dict[str, _Cell] = {}
+    for cell in cells:
+        if cell.value is None:
+            continue
+        try:
+            kinds.setdefault(type_of(cell.value), cell)
+        except ValueError as error:
+            raise AnchorFoldError(f"{cell.said}: {column} {error}, got {_short(cell.value)}.") from error
+    if not kinds:
+        return None
+    kind = common_type(kinds)
+    if kind is None:
+        (one, first), (other, second) = list(kinds.items())[:2]
+        raise AnchorFoldError(
+            f"{second.said}: {column} is {ARTICLES[other]} ({_short(second.value)}), and {ARTICLES[one]} "
+            f"({_short(first.value)}) elsewhere: a column has one type."
+        )
+    known = known_type(column, state)
+    if known is None or fits(kind, known):
+        return known or kind
+    if column not in BUILT_IN:
+        replaced = {cell.source for cell in cells}
+        others = {
+            version.source
+            for number, metadata in state.metadata.items()
+            if column in metadata.given and (version := state.documents.get(number)) is not None
+        } - replaced
+        if not others:
+            return kind  # nobody has a value of the old type any more
+    wrong = next(cell for cell in cells if cell.value is not None and not _could_be(cell.value, known))
+    raise AnchorFoldError(
+        f"{wrong.said}: {column} is {ARTICLES[known]} in this index (such as {EXAMPLES[known]}), got "
+        f"{_short(wrong.value)}: give it another name, or values of that type."
+    )
+
+
+def _could_be(value: Value, known: str) -> bool:
+    return fits(type_of(value), known) or (isinstance(value, str) and read_cell(value, known) is not None)
+
+
+def _short(value: object) -> str:
+    text = repr(value) if not hasattr(value, "isoformat") else str(value)
+    return text if len(text) <= 40 else text[:37] + "..."

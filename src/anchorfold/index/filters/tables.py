@@ -1,0 +1,172 @@
+"""Tables that describe documents: the first column is a path or a pattern, the others are what is known of it."""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import io
+import json
+import os
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anchorfold.documents.files import source_of
+from anchorfold.errors import AnchorFoldError
+
+PATTERN = re.compile(r"[*?[]")
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """Line `line` (from 1) of a table: which documents it means, and its cells by column, None for an empty one."""
+
+    line: int
+    documents: str
+    cells: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class DocumentTable:
+    """A table. `typed` if its cells are values of a type; else they are text, and a whole column tells its type."""
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: tuple[TableRow, ...]
+    typed: bool
+
+    def at(self, line: int) -> str:
+        """Where a line is, for messages."""
+        return f"{self.path}, line {line}" if self.path.suffix.lower() != ".parquet" else f"{self.path}, row {line}"
+
+
+def read_table(path: str | Path) -> DocumentTable:
+    """A table from a CSV file (comma, semicolon or tab), JSON lines or Parquet, by the ending of its name."""
+    path = Path(path)
+    try:
+        match path.suffix.lower():
+            case ".jsonl" | ".ndjson":
+                return _of_records(path, list(_json_records(path)))
+            case ".parquet":
+                import pyarrow.parquet as pq
+
+                return _of_records(path, list(enumerate(pq.read_table(path).to_pylist(), 1)))
+            case ".csv" | ".tsv" | ".txt":
+                return _of_csv(path)
+    except UnicodeDecodeError as error:
+        raise AnchorFoldError(f"{path} is not text in UTF-8.") from error
+    except OSError as error:
+        raise AnchorFoldError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}.") from error
+    except ValueError as error:  # what readers of Parquet raise is one
+        raise AnchorFoldError(f"{path} cannot be read: {' '.join(str(error).split())[:200]}.") from error
+    raise AnchorFoldError(f"{path} is not a table of a known kind: give .csv, .jsonl or .parquet.")
+
+
+def _of_csv(path: Path) -> DocumentTable:
+    text = path.read_text("utf-8-sig")
+    first = text.partition("\n")[0]
+    delimiter = max(",;\t", key=first.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows: list[TableRow] = []
+    header: list[str] | None = None
+    try:
+        for cells in reader:
+            stripped = [cell.strip() for cell in cells]
+            if not any(stripped):
+                continue
+            if header is None:
+                header = stripped
+                _require_columns(path, header)
+                continue
+            if len(stripped) > len(header):
+                raise AnchorFoldError(
+                    f"{path}, line {reader.line_num}: {len(stripped)} cells below {len(header)} columns: "
+                    "put a cell that holds the separator in quotes."
+                )
+            filled = dict(zip(header[1:], (cell or None for cell in stripped[1:]), strict=False))
+            rows.append(TableRow(reader.line_num, _documents(path, reader.line_num, stripped[0]), filled))
+    except csv.Error as error:
+        raise AnchorFoldError(f"{path}, line {reader.line_num}: {error}.") from error
+    if header is None:
+        raise AnchorFoldError(f"{path} is empty: its first row names the columns, the first of them paths or patterns.")
+    return DocumentTable(path, tuple(header[1:]), tuple(rows), typed=False)
+
+
+def _json_records(path: Path) -> Iterator[tuple[int, Any]]:
+    for line, text in enumerate(path.read_text("utf-8-sig").splitlines(), 1):
+        if text.strip():
+            try:
+                yield line, json.loads(text)
+            except ValueError as error:
+                raise AnchorFoldError(f"{path}, line {line}: no JSON ({error}).") from error
+
+
+def _of_records(path: Path, records: list[tuple[int, Any]]) -> DocumentTable:
+    rows, columns = [], dict[str, None]()
+    for line, record in records:
+        if not isinstance(record, dict) or not record:
+            raise AnchorFoldError(f"{path}, line {line}: not an object with a path and values.")
+        key, *names = record
+        rows.append(TableRow(line, _documents(path, line, record[key]), {name: record[name] for name in names}))
+        columns.update(dict.fromkeys(names))
+    if not rows:
+        raise AnchorFoldError(f"{path} is empty.")
+    _require_columns(path, ["path", *columns])
+    return DocumentTable(path, tuple(columns), tuple(rows), typed=True)
+
+
+def _require_columns(path: Path, header: list[str]) -> None:
+    if len(header) < 2:
+        raise AnchorFoldError(
+            f"{path} has one column: the first is a path or a pattern, the others are what is known of these documents."
+        )
+
+
+def _documents(path: Path, line: int, cell: object) -> str:
+    if not isinstance(cell, str) or not cell.strip():
+        raise AnchorFoldError(f"{path}, line {line}: the first cell says which documents are meant: a path or pattern.")
+    return cell.strip()
+
+
+class Names:
+    """Which of some documents, source to name, a row means: quick for tables as long as the list of documents.
+
+    A row is a name as given, a path (also as seen from the table's folder), a folder, or a pattern.
+    """
+
+    def __init__(self, documents: Mapping[str, str], folder: Path) -> None:
+        self.folder = os.path.abspath(folder)
+        self._exact: dict[str, set[str]] = {}
+        self._texts: dict[str, tuple[str, ...]] = {}
+        for source, name in documents.items():
+            plain_source, plain_name = _composed(source), _composed(name)
+            self._texts[source] = (plain_name, os.path.basename(plain_name), plain_source)
+            for text in {*self._texts[source], *_above(plain_name), *_above(plain_source)}:
+                self._exact.setdefault(text, set()).add(source)
+
+    def matching(self, wanted: str) -> set[str]:
+        """The sources that a row means."""
+        wanted = _composed(wanted)
+        inside = source_of(os.path.join(self.folder, wanted))
+        spellings = {wanted, os.path.normpath(wanted), source_of(wanted), inside}
+        sources = set[str]().union(*(self._exact.get(text, set()) for text in spellings))
+        if PATTERN.search(wanted):
+            as_given, from_table = (re.compile(fnmatch.translate(pattern)) for pattern in (wanted, inside))
+            for source, (name, last, full) in self._texts.items():
+                if as_given.match(name) or as_given.match(last) or from_table.match(full):
+                    sources.add(source)
+        return sources
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)  # macOS may store names decomposed, and people type them composed
+
+
+def _above(path: str) -> Iterator[str]:
+    """The folders that a path lies in."""
+    while (folder := os.path.dirname(path)) not in ("", path):
+        yield folder
+        path = folder

@@ -1,0 +1,66 @@
+"""`anchorfold index --metadata`, `describe`, `info` and `search --where`, from whatever folder."""
+
+import json
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from anchorfold.cli import app as cli
+from anchorfold.cli import describe_command, index_command, manage_commands, search_command  # noqa: F401
+from anchorfold.errors import AnchorFoldError
+
+TABLE = "path,year,department\nreports/*.pdf,2024,sales\nscan.png,1999,\n"
+
+
+@pytest.fixture
+def folder(report_folder, tmp_path):
+    shutil.copytree(report_folder, tmp_path / "work")
+    (tmp_path / "work/about.csv").write_text(TABLE)
+    return tmp_path / "work"
+
+
+def run(*arguments):
+    result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+    if isinstance(result.exception, AnchorFoldError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def found(folder, where):
+    result = run("search", folder / "my.index", "net revenue", "--where", where, "--json")
+    return [hit["document"] for hit in json.loads(result.stdout)["results"]]
+
+
+def test_describe_and_search_from_another_folder(folder, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    result = run("describe", folder / "my.index", "../work/about.csv")
+    assert "described 2 documents anew" in result.stdout
+    assert set(found(folder, "year >= 2024 and department = 'sales'")) == {"reports/annual.pdf"}
+    assert found(folder, "department is null") == ["reports/scan.png"]
+    assert "year integer" in run("info", folder / "my.index").stdout
+    assert json.loads(run("info", folder / "my.index", "--json").stdout)["columns"]["year"] == "integer"
+    result = run("search", folder / "my.index", "net revenue", "--where", "year = 1")
+    assert "the filter leaves no page" in result.stderr
+    hit = json.loads(run("search", folder / "my.index", "net revenue", "-w", "page = 2", "--json").stdout)["results"][0]
+    assert hit["metadata"]["year"] == 2024
+    assert hit["metadata"]["modified"].startswith("20")
+
+
+def test_index_again_with_a_table_encodes_nothing(folder, report_folder, monkeypatch):
+    monkeypatch.chdir(report_folder)
+    monkeypatch.setattr("anchorfold.index.model.load_model", lambda *_: pytest.fail("a model was loaded"))
+    (folder / "about.csv").write_text(TABLE + "gone.pdf,1,\n")
+    result = run("index", "reports", "--to", folder / "my.index", "--metadata", folder / "about.csv", "--json")
+    report = json.loads(result.stdout)
+    assert (report["pages"], report["unchanged"], report["described"], report["unmatched"]) == (0, 2, 2, ["gone.pdf"])
+    assert "1 rows of the table mean none of these documents (gone.pdf)" in result.stderr
+
+
+def test_a_slip_is_one_sentence(folder):
+    with pytest.raises(AnchorFoldError, match="there is no column 'yaer': there are document"):
+        run("search", folder / "my.index", "net revenue", "--where", "yaer = 1")
+    with pytest.raises(AnchorFoldError, match="cannot be read: no such file"):
+        run("describe", folder / "my.index", folder / "nothing.csv")

@@ -1,0 +1,83 @@
+"""Text on the command line: kept or not, added later, searched, checked."""
+
+import json
+
+import pytest
+
+from anchorfold import AnchorFold, Index
+from tests.cli.processes import run
+from tests.report_pages import write_report
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """reports/annual.pdf, with.index and without.index of it, made with nano."""
+    folder = tmp_path_factory.mktemp("cli-text")
+    write_report(folder)
+    for name in ("with", "without"):
+        index = Index.create(folder / f"{name}.index", compressor=AnchorFold(ratio=0.05), text=name == "with")
+        index.add(folder / "reports")
+    return folder
+
+
+def test_search_by_words_and_by_both(folder):
+    shown = run("search", "with.index", "revenue of regions", "--mode", "text", cwd=folder).stdout
+    assert "Net revenue by region" in shown
+    hits = {}
+    for mode in ("visual", "text", "hybrid"):
+        answer = json.loads(run("search", "with.index", "revenues", "--mode", mode, "--json", cwd=folder).stdout)
+        hits[mode] = answer["results"]
+    assert [hit["page"] for hit in hits["text"]] == [2]
+    assert hits["text"][0]["visual"] is None
+    best = hits["hybrid"][0]
+    assert (best["page"], best["snippet"], best["matches"]) == (2, "Net revenue by region", [[4, 11]])
+    assert best["visual"] == next(hit["score"] for hit in hits["visual"] if hit["page"] == 2)
+    assert best["text"] == hits["text"][0]["score"]
+    assert "text" not in hits["visual"][0]
+
+
+def test_an_index_without_text_says_how_to_add_it_and_takes_it(folder):
+    refused = run("search", "without.index", "revenues", "--mode", "hybrid", code=1, cwd=folder).stderr
+    assert refused.count("\n") == 1
+    assert "without.index keeps no text: search it with --mode visual" in refused
+    assert "text no" in run("info", "without.index", cwd=folder).stdout
+    added = run("index", "reports", "--to", "without.index", "--text", cwd=folder).stdout
+    assert "2 of pages that were there before" in added
+    assert "(0 in " in added  # no page was encoded
+    assert "Net revenue" in run("search", "without.index", "revenues", "--mode", "text", cwd=folder).stdout
+    again = run("index", "reports", "--to", "without.index", "--no-text", code=1, cwd=folder).stderr
+    assert "keeps the text of its pages" in again
+    info = json.loads(run("info", "without.index", "--json", cwd=folder).stdout)
+    assert info["text_bytes"] > 0
+
+
+def test_damage_is_told_and_mended(folder):
+    path = folder / "with.index/text.sqlite"
+    path.write_bytes(path.read_bytes().replace(b"shareholders", b"shareholdres"))
+    assert "text.sqlite: a text" in run("check", "with.index", code=1, cwd=folder).stderr
+    run("check", "with.index", "--repair", cwd=folder)
+    run("check", "with.index", cwd=folder)
+    run("index", "reports", "--to", "with.index", cwd=folder)
+    assert "Letter to our shareholders" in run("search", "with.index", "letter", "--mode", "text", cwd=folder).stdout
+
+
+def test_ocr_that_is_not_installed_is_one_sentence(folder, monkeypatch):
+    from anchorfold.documents import ocr
+    from anchorfold.errors import AnchorFoldError
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(AnchorFoldError, match=r"pip install 'anchorfold\[ocr\]'"):
+        ocr.require_ocr()
+    with pytest.raises(AnchorFoldError, match="needs RapidOCR"):
+        Index.open_or_create(folder / "with.index", ocr=True)
+
+
+@pytest.mark.slow
+def test_the_demo_answers_all_of_its_questions_and_shows_what_finds_a_page(tmp_path):
+    shown = run("demo", cwd=tmp_path).stdout
+    assert "16 of 16 questions find the one right page first" in shown
+    (together,) = [line for line in shown.splitlines() if "looks and words:" in line]
+    assert "handbook.pdf" in together
+    assert "Astrid Moe" in together.partition("looks and words:")[2]
+    (alone,) = [line for line in shown.splitlines() if "looks alone" in line]
+    assert "scans.tiff" in alone
