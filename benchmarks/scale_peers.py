@@ -58,8 +58,8 @@ def lance_search(vectors: np.ndarray, starts: np.ndarray, folder: Path) -> Calla
     table = lance_table(vectors.astype(np.float16), starts, folder)
 
     def search(query: np.ndarray) -> list[int]:
-        found = table.search(query.astype(np.float16), vector_column_name="vectors").distance_type("dot")
-        return found.select(["page", "_distance"]).limit(TOP).to_arrow()["page"].to_pylist()
+        nearest = table.search(query.astype(np.float16), vector_column_name="vectors").distance_type("dot")
+        return nearest.select(["page", "_distance"]).limit(TOP).to_arrow()["page"].to_pylist()
 
     return search
 
