@@ -38,7 +38,7 @@ browser: $(STAMP)
 		|| $(BIN)/playwright install chromium >/dev/null 2>&1 \
 		|| echo "no browser found or installed: the tests of the search page will skip"
 
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
 
 test: $(STAMP) browser  ## run all tests
 	$(PYTEST) $(ARGS)

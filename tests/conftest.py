@@ -19,15 +19,19 @@ torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 KINDS = list(tiny.MAKERS)
 
 
-SHARED = {"two_nodes": "cluster", "served_folder": "serve"}  # what takes long to make, and who stays together for it
+TOGETHER = ("tests/cluster/", "tests/serve/")  # one Ray cluster, one server and its index, for all files of a room
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """For several processes: a file's tests stay together for what they share, and so do all that share more."""
-    for item in items:
-        groups = [group for fixture, group in SHARED.items() if fixture in item.fixturenames]
-        item.add_marker(pytest.mark.xdist_group(groups[0] if groups else item.nodeid.split("::")[0]))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """For several processes (`make test`): the tests of a file stay together, for what they share."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class FileScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((room for room in TOGETHER if nodeid.startswith(room)), nodeid.split("::", maxsplit=1)[0])
+
+    return FileScheduling(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
