@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=# for pytest: make test ARGS=tests/index
+JOBS ?= 2# processes that run tests, one core each
 
 .PHONY: help install hooks demo browser test test-quick test-newest coverage lint format types docs wheel smoke smoke-sdist clean
 
@@ -37,20 +38,22 @@ browser: $(STAMP)
 		|| $(BIN)/playwright install chromium >/dev/null 2>&1 \
 		|| echo "no browser found or installed: the tests of the search page will skip"
 
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
 test: $(STAMP) browser  ## run all tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 test-quick: $(STAMP)  ## run the tests that are not marked slow
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
 
 test-newest:  ## run all tests with the newest transformers, in .venv-newest
 	$(MAKE) install browser VENV=.venv-newest
 	.venv-newest/bin/python -m pip install --quiet --upgrade transformers
 	.venv-newest/bin/python -m pip show transformers | grep Version
-	.venv-newest/bin/python -m pytest $(ARGS)
+	$(MAKE) test VENV=.venv-newest
 
 coverage: $(STAMP) browser  ## run all tests, print which lines and branches none of them reaches
-	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+	$(PYTEST) --cov --cov-report=term $(ARGS)
 
 lint: $(STAMP)  ## check style
 	$(BIN)/ruff check .

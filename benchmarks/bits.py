@@ -73,9 +73,9 @@ def corpus_table(path: Path, run: Path) -> None:
         shared = sorted(row.ndcg)
         mean = np.mean([reference.ndcg[q] for q in shared])
         low, high = interval([row.ndcg[q] - reference.ndcg[q] for q in shared])
-        kept = 100 * np.mean([row.ndcg[q] for q in shared]) / mean
+        retention = 100 * np.mean([row.ndcg[q] for q in shared]) / mean
         size = row.vectors * Coding(collected.dim, int(bits)).vector_bytes / len(collected.pages)
-        left = f"{kept:.1f} ({100 + 100 * low / mean:.1f} to {100 + 100 * high / mean:.1f})"
+        left = f"{retention:.1f} ({100 + 100 * low / mean:.1f} to {100 + 100 * high / mean:.1f})"
         print(f"| {name} | {bits} | {np.mean(list(row.ndcg.values())):.1f} | {left} | "
               f"{np.mean(list(row.retention.values())):.1f} | {size:,.0f} | "
               f"{full.bytes / len(collected.pages) / size:.0f} |")  # fmt: skip
@@ -92,11 +92,11 @@ def invented_table(dims: tuple[int, ...], pages: int = 2000, vectors: int = 50, 
         chosen = rng.choice(len(words), (pages, vectors))
         noise = rng.normal(size=(pages * vectors, dim)).astype(np.float32) * (0.5 / dim**0.5)
         stored = unit(words[chosen.reshape(-1)] + noise)
-        asked = [words[rng.choice(chosen[rng.integers(pages)], 6)] for _ in range(queries)]
-        exact = best_pages(stored, asked, pages, vectors)
+        queried = [words[rng.choice(chosen[rng.integers(pages)], 6)] for _ in range(queries)]
+        exact = best_pages(stored, queried, pages, vectors)
         for bits in (8, 4, 2, 1):
             coding = Coding(dim, bits)
-            ranked = best_pages(coding.decode(*coding.encode(stored)), asked, pages, vectors)
+            ranked = best_pages(coding.decode(*coding.encode(stored)), queried, pages, vectors)
             first = np.mean([a[0] == b[0] for a, b in zip(exact, ranked, strict=True)])
             ten = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(exact, ranked, strict=True)])
             print(f"| {dim:,} | {bits} | {100 * first:.1f} | {100 * ten:.1f} | {coding.vector_bytes} |")

@@ -127,11 +127,11 @@ class Costless(Worker):
             if left <= 0:
                 break
             total = part.document.size  # the stand-in's documents have a page a byte
-            wanted = part.pages if part.pages is not None else tuple(range(total))
-            pages = [(number, self.page, self.thumbnail, None) for number in wanted[:left]]
+            numbers = part.pages if part.pages is not None else tuple(range(total))
+            pages = [(number, self.page, self.thumbnail, None) for number in numbers[:left]]
             digest = hashlib.blake2b(part.document.name.encode(), digest_size=16).hexdigest()
             identity = FileIdentity(digest, total, part.document.modified)
-            results.append(PartResult(identity, total, PackedPages.pack(pages), rest=wanted[left:]))
+            results.append(PartResult(identity, total, PackedPages.pack(pages), rest=numbers[left:]))
             left -= len(pages)
         return TaskResult(results, 0.0)
 

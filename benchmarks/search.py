@@ -157,7 +157,9 @@ def qdrant(pages: list[torch.Tensor]) -> Callable[[torch.Tensor], list[int]]:
     return lambda q: [p.id for p in client.query_points("pages", query=q.tolist(), limit=TOP).points]
 
 
-def compare(runs: dict[str, Callable[[torch.Tensor], list[int]]], dim: int, rounds: int) -> dict[str, float]:
+def interleaved_seconds(
+    runs: dict[str, Callable[[torch.Tensor], list[int]]], dim: int, rounds: int
+) -> dict[str, float]:
     """Median seconds of each, interleaved; all that look at the same pages must agree."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     order = list(runs.items())
@@ -196,14 +198,14 @@ def main() -> None:
         factor = 1 if arguments.dim <= 128 else 10
         full = scanner_of(folder, *random_pages(arguments.pages // factor, arguments.dim, 400, 1150), 16)
         runs["ours exact, full index"] = lambda q: [p for p, _ in full.top([q], TOP, exact=True)[0]]
-        seconds = compare(runs, arguments.dim, arguments.rounds)
+        seconds = interleaved_seconds(runs, arguments.dim, arguments.rounds)
         seconds["ours exact, full index"] *= factor
         quick = [bits for bits in WIDTHS if integers_are_quick(Coding(arguments.dim, bits))]
         print(f"{arguments.pages:,} pages, {int(lengths.sum()):,} vectors of {arguments.dim} dimensions, "
               f"{torch.get_num_threads()} threads, one query of {TOKENS} vectors, median of {arguments.rounds}; "
               f"multiplied as integers: {quick or 'none'} bits")  # fmt: skip
-        for who, time_of in seconds.items():
-            print(f"{who:38} {1000 * time_of:9.1f} ms   {time_of / seconds['ours exact']:7.2f} x ours exact")
+        for engine, time_of in seconds.items():
+            print(f"{engine:38} {1000 * time_of:9.1f} ms   {time_of / seconds['ours exact']:7.2f} x ours exact")
         for left, right, sign, bar in BARS:
             ratio = seconds[left] / seconds[right]
             met = ratio <= bar if sign == "<=" else ratio >= bar

@@ -96,17 +96,17 @@ class Soak:
                     self.violate("a second add found something changed", str(report))
                 if (after := snapshot(index)) != before:
                     self.violate("a second add wrote something", str(sorted(set(after.items()) ^ set(before.items()))))
-        violations, held, pages = check_table(index, world, actions.bits)
+        violations, versions, pages = check_table(index, world, actions.bits)
         actions.violations += violations
         self.summary.pages_checked += pages
         self.check_processes()
         if violations:
             return False
         actions.complete = True
-        world.start_round(held)
+        world.start_round(versions)
         for reader in (actions.ready(actions.readers, i) for i in range(len(actions.readers))):
             actions.search(reader)
-        actions.violations += check_folder(index, held)
+        actions.violations += check_folder(index, versions)
         return True
 
     def check_processes(self) -> None:

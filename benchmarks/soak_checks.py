@@ -95,11 +95,11 @@ def check_table(index: Path, world: World, bits: int) -> tuple[list[Violation], 
         elif page in rows[source]:
             violations.append(Violation("page stored twice", f"page {page} of {source}"))
         rows[source][page] = stored
-    held: dict[str, Version] = {}
+    versions: dict[str, Version] = {}
     for source, name in {world.source(n): n for n in world.files}.items():
         if name in world.readable():
-            violations += compare(name, world.home / name, rows.pop(source, {}), world.files[name], bits)
-            held[source] = world.files[name]
+            violations += check_document(name, world.home / name, rows.pop(source, {}), world.files[name], bits)
+            versions[source] = world.files[name]
         else:
             rows.setdefault(source, {})
     for source, pages in rows.items():  # of files that are gone or cannot be read
@@ -110,11 +110,13 @@ def check_table(index: Path, world: World, bits: int) -> tuple[list[Violation], 
         elif old is None:
             violations.append(Violation("an unreadable file or folder lost what was stored of it", f"{source}: {numbers}, {world.history(source)}"))  # fmt: skip  # noqa: E501
         elif old.readable:
-            held[source] = old
-    return violations, held, sum(len(v.numbers) for v in held.values())
+            versions[source] = old
+    return violations, versions, sum(len(v.numbers) for v in versions.values())
 
 
-def compare(name: str, path: Path, pages: Mapping[int, StoredPage], version: Version, bits: int) -> Iterator[Violation]:
+def check_document(
+    name: str, path: Path, pages: Mapping[int, StoredPage], version: Version, bits: int
+) -> Iterator[Violation]:
     """The stored pages of one readable file with the file."""
     numbers = {p: stored_number(row) for p, row in pages.items()}
     expected = dict(enumerate(version.numbers, 1))
@@ -169,14 +171,14 @@ def snapshot(index: Path) -> dict[str, tuple[int, int]]:
     return {str(p.relative_to(index)): (p.stat().st_size, p.stat().st_mtime_ns) for p in paths}
 
 
-def check_folder(index: Path, held: Mapping[str, Version]) -> Iterator[Violation]:
+def check_folder(index: Path, versions: Mapping[str, Version]) -> Iterator[Violation]:
     """Nothing is left over, and `info` tells the size of the folder and what is in it."""
     info = Index.open(index, MarkReader()).info()
     files = snapshot(index)
     size = int(subprocess.run(["du", "-sb", index], capture_output=True, text=True, check=True).stdout.split()[0])
     if info.bytes != size:
         yield Violation("info tells another size", f"{info.bytes} bytes, the folder holds {size}")
-    counts = (len(held), sum(len(v.numbers) for v in held.values()), 0)
+    counts = (len(versions), sum(len(v.numbers) for v in versions.values()), 0)
     if (info.documents, info.pages, info.unreadable_pages) != counts:
         yield Violation("info tells other counts", f"{info}, not {counts}")
     for name in files:

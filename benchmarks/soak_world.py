@@ -221,20 +221,20 @@ class World:
         return f"remove {name}"
 
     def spoil(self, name: str, rng: random.Random) -> str:
-        way = rng.choice(["empty", "garbage", "half a header", "permission", "broken link"])
+        defect = rng.choice(["empty", "garbage", "half a header", "permission", "broken link"])
         path = self.home / name
-        if way == "permission":
+        if defect == "permission":
             self._note(name, Version())
             path.chmod(0)
-        elif way == "broken link":
+        elif defect == "broken link":
             self._note(name, None)  # the document is gone, what stands for it cannot be read
             self._note(name, Version())
             path.unlink()
             path.symlink_to("nowhere")
         else:
             data = {"empty": b"", "garbage": rng.randbytes(3000), "half a header": b"%PDF-1.7\n" + rng.randbytes(50)}
-            self._write(name, data[way], Version())
-        return f"spoil {name}: {way}"
+            self._write(name, data[defect], Version())
+        return f"spoil {name}: {defect}"
 
     def lock_folder(self, rng: random.Random) -> str:
         folder = f"{ROOT}/{rng.choice(['a', 'b', 'c d'])}"

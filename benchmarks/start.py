@@ -49,9 +49,9 @@ def main() -> None:
             seconds: dict[str, list[float]] = {side: [] for side in sides}
             for i in range(arguments.rounds + 1):
                 for side, (source, index) in sides.items():
-                    taken = run(source, command, index)
+                    elapsed = run(source, command, index)
                     if i:  # the first round warms up
-                        seconds[side].append(taken)
+                        seconds[side].append(elapsed)
             medians = {side: statistics.median(values) for side, values in seconds.items()}
             ratio = medians["this version"] / medians.get("the other", medians["this version"])
             print(

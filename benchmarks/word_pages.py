@@ -1,7 +1,8 @@
 """Invented pages that look like nano's: words that follow each other in real text, seen as nano sees words.
 
-A vector of a page is a word's own vector plus what a real, folded vector of nano has beside its nearest word: these
-rests, with how much of the word there was, are drawn from the pages of a run that kept its vectors.
+A vector of a page is a word's own vector and a rest, as a real, folded vector of nano has one beside its nearest word.
+How large it is, its direction, and how alike the rests of one word are, is drawn from the pages of a run that kept its
+vectors: what is seen of a word differs from the word, but mostly in the same way each time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from anchorfold.backbones.nano.query_side import QuerySide
 TEXTS = ("usr/share/doc/**/*", "usr/share/man/man*/*", "var/lib/dpkg/status", "var/lib/apt/lists/*Packages")
 LOW, HIGH, WORDS, LINES = 40, 80, 20_000, 40
 METHOD = "anchorfold@0.05"
+FEWEST, OFTEN_ENOUGH = 4, 200  # vectors of a word, to tell how alike they are
 
 
 def real_lines(most: int = 2_000_000) -> list[str]:
@@ -59,11 +61,14 @@ class WordPages:
         self.rng = np.random.default_rng(seed)
         self.texts = _texts(real_lines(), {word: number for number, word in enumerate(known)}, self.rng)
         seen, _ = run_vectors(run)
-        seen = seen[self.rng.choice(len(seen), min(len(seen), 100_000), replace=False)]
         similarity = np.concatenate([part @ self.units.T for part in np.array_split(seen, 50)])
         nearest = similarity.argmax(1)
-        self.cosines = similarity[np.arange(len(seen)), nearest]
-        self.rests = seen - self.cosines[:, None] * self.units[nearest]
+        cosines = similarity[np.arange(len(seen)), nearest]
+        rests = seen - cosines[:, None] * self.units[nearest]
+        self.rests = rests / np.maximum(np.linalg.norm(rests, axis=1, keepdims=True), 1e-9)
+        members, likeness = likeness_of_rests(self.rests, nearest)
+        self.seen = np.stack([cosines[members], likeness], axis=1)
+        self.usual = self.rests[self.rng.integers(0, len(self.rests), len(known))]  # of each word
 
     def draw(self, count: int) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
         """Vectors `(V, 128)`, lengths, and the word numbers of each page."""
@@ -73,14 +78,33 @@ class WordPages:
             if len(words) >= LOW:
                 pages.append(np.array(words))
         words_of_all = np.concatenate(pages)
-        drawn = self.rng.integers(0, len(self.rests), len(words_of_all))
-        vectors = self.cosines[drawn, None] * self.units[words_of_all] + self.rests[drawn]
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        cosine, likeness = self.seen[self.rng.integers(0, len(self.seen), len(words_of_all))].T[:, :, None]
+        chance = self.rests[self.rng.integers(0, len(self.rests), len(words_of_all))]
+        rest = likeness * self.usual[words_of_all] + np.sqrt(1 - likeness**2) * chance
+        vectors = cosine * self.units[words_of_all] + np.sqrt(1 - cosine**2) * rest
+        vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
         return vectors, np.array([len(page) for page in pages]), pages
 
     def query(self, words: np.ndarray) -> np.ndarray:
         """Three to eight words of a page, weighed as nano weighs them."""
         return self.vectors[self.rng.choice(words, min(len(words), int(self.rng.integers(3, 9))), replace=False)]
+
+
+def likeness_of_rests(rests: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors of words that are seen often, and how alike `(n,)` the rest of each is to the usual one of its word.
+
+    Two rests that are a usual one and chance agree by the product of their likenesses.
+    """
+    members, likeness = [], []
+    for word in np.unique(words):
+        same = np.flatnonzero(words == word)[:OFTEN_ENOUGH]
+        if len(same) < FEWEST:
+            continue
+        products = rests[same] @ rests[same].T
+        others = (products.sum(1) - 1) / (len(same) - 1)
+        members.append(same)
+        likeness.append(others / np.sqrt(max(float(others.mean()), 1e-4)))
+    return np.concatenate(members), np.concatenate(likeness).clip(0, 0.99)
 
 
 def _texts(lines: list[str], words: dict[str, int], rng: np.random.Generator) -> Iterator[list[int]]:

@@ -52,8 +52,8 @@ def main() -> None:
     print(f"{'method':24}{'vectors':>8}{'score kept':>12}")
     for name, compressor in compressors.items():
         small = [model.compress(state, compressor) for state in states]
-        kept = (anchorfold.maxsim(queries, small).amax(1) / whole).mean()
-        print(f"{name:24}{sum(map(len, small)):>8,}{100 * kept:>10.1f} %")
+        retention = (anchorfold.maxsim(queries, small).amax(1) / whole).mean()
+        print(f"{name:24}{sum(map(len, small)):>8,}{100 * retention:>10.1f} %")
 
 
 if __name__ == "__main__":

@@ -33,12 +33,12 @@ def quote(prompt: PromptValue) -> str:
     """A stand-in for a language model."""
     pages, question = prompt.to_string().split("Question: ")
     words = set(re.findall(r"\w+", question.lower()))
-    place, best = "", ("", "", 0)
+    citation, best = "", ("", "", 0)
     for line in pages.splitlines():
         if line.startswith("["):
-            place = line
+            citation = line
         elif (score := len(words & set(re.findall(r"\w+", line.lower())))) > best[2]:
-            best = (line.strip(), place, score)
+            best = (line.strip(), citation, score)
     return f"{best[0]} {best[1]}"
 
 

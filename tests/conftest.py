@@ -1,6 +1,7 @@
 """Tiny random checkpoints of the true architectures, made once a session and loaded through the public path."""
 
 import contextlib
+import os
 import warnings
 
 import numpy as np
@@ -12,9 +13,21 @@ import anchorfold
 from anchorfold.testing import tiny
 from tests.report_pages import write_report
 
-torch.set_num_threads(2)
+# One of several processes takes one core. A process alone takes two: more threads wait for each other.
+torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 
 KINDS = list(tiny.MAKERS)
+
+
+SHARED = {"two_nodes": "cluster", "served_folder": "serve"}  # what takes long to make, and who stays together for it
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """For several processes: a file's tests stay together for what they share, and so do all that share more."""
+    for item in items:
+        groups = [group for fixture, group in SHARED.items() if fixture in item.fixturenames]
+        item.add_marker(pytest.mark.xdist_group(groups[0] if groups else item.nodeid.split("::")[0]))
 
 
 @pytest.fixture(scope="session", autouse=True)

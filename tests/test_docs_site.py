@@ -8,6 +8,7 @@ import pytest
 from tests.test_documentation import BLOCK, ROOT, encoder, run_python, test_commands_in_the_readme_exist  # noqa: F401
 
 OWN = ["index.md", "how-it-works.md", "compressors.md", *(f"guides/{name}.md" for name in ("search", "text", "filters", "vectors", "agents", "frameworks", "extend"))]  # fmt: skip  # noqa: E501
+OUTPUTS = {"guides/vectors.md": 3, "guides/frameworks.md": 2, "guides/extend.md": 1}  # blocks that show what is printed
 check_command = test_commands_in_the_readme_exist
 del test_commands_in_the_readme_exist  # it runs where it is written
 
@@ -23,16 +24,22 @@ def test_python(name, encoder, report_folder, tmp_path, monkeypatch):  # noqa: F
         (tmp_path / "reports").symlink_to(report_folder / "reports")
         monkeypatch.chdir(tmp_path)
     names = {"encoder": encoder}
-    run_python(name, blocks(name), names)
+    assert run_python(name, blocks(name), names) == OUTPUTS.get(name, 0)
     if name == "guides/extend.md":
         names["anchorfold"].compressors.COMPRESSORS.unregister("last")
 
 
-@pytest.mark.parametrize(
-    "line", [line for name in OWN for language, code in blocks(name) if language == "sh" for line in code.splitlines()]
-)
+COMMANDS = [line for name in OWN for language, code in blocks(name) if language == "sh" for line in code.splitlines()]
+
+
+@pytest.mark.parametrize("line", COMMANDS)
 def test_commands_exist(line):
     check_command(line)
+
+
+def test_the_blocks_are_seen():
+    assert len(COMMANDS) >= 10
+    assert sum(language == "python" for name in OWN for language, _ in blocks(name)) >= 10
 
 
 @pytest.mark.slow

@@ -80,6 +80,11 @@ def test_examples_in_docstrings(name, shared):
     assert result.failed == 0
 
 
+def test_the_examples_are_seen():
+    assert len(list(with_examples())) >= 40
+    assert len(list(commands())) >= 5
+
+
 def is_exempt(value):
     """Modules and errors, which say all in a sentence."""
     return inspect.ismodule(value) or (inspect.isclass(value) and issubclass(value, AnchorFoldError | Warning))

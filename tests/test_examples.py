@@ -1,11 +1,10 @@
 """Every example runs as it is, offline, in a process of its own."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.forked import completed
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 EXPECTED = {
@@ -33,10 +32,7 @@ def test_all_are_named_in_their_readme():
 @pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_it_runs(path, tmp_path):
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    completed = subprocess.run(
-        [sys.executable, path], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert completed.returncode == 0, completed.stderr
+    process = completed(script=path, cwd=tmp_path, HF_HUB_OFFLINE="1")
+    assert process.returncode == 0, process.stderr
     for words in EXPECTED[path.stem]:
-        assert words in completed.stdout
+        assert words in process.stdout

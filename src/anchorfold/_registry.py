@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -15,11 +17,16 @@ T = TypeVar("T")
 
 
 def entry_points(group: str, name: str | None = None) -> EntryPoints:
-    """What installed packages offer; reading that takes a while, so it is imported when it is asked for."""
-    from importlib import metadata
-
-    points = metadata.entry_points(group=group)
+    """What installed packages offer: read when it is first asked for, and again once `sys.path` is another."""
+    points = _installed(group, tuple(sys.path))
     return points if name is None else points.select(name=name)
+
+
+@cache
+def _installed(group: str, _path: tuple[str, ...]) -> EntryPoints:
+    from importlib import metadata  # takes a while, like reading what every package says of itself
+
+    return metadata.entry_points(group=group)
 
 
 class Registry(Generic[T]):

@@ -95,9 +95,9 @@ class PageState:
         """`(N, d_r)` the full index: projected and L2-normalised."""
         return unit(self.project(widen(self.hidden)))
 
-    def mean_signal(self, wanted: Iterable[Signal]) -> Tensor:
+    def mean_signal(self, signals: Iterable[Signal]) -> Tensor:
         """`(N,)` the average of some signals."""
-        return torch.stack([self.signals[s] for s in wanted]).mean(0)
+        return torch.stack([self.signals[s] for s in signals]).mean(0)
 
 
 @dataclass(frozen=True)

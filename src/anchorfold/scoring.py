@@ -100,10 +100,10 @@ def score_retention(query: Vectors, full: Vectors, small: Vectors) -> float:
 
 def chunks(lengths: Sequence[int], limit: int = CHUNK_VECTORS) -> list[tuple[int, int]]:
     """Runs of pages `[start, stop)` that hold about `limit` vectors each."""
-    runs, start, held = [], 0, 0
+    runs, start, total = [], 0, 0
     for i, length in enumerate(lengths):
-        held += length
-        if held >= limit or i == len(lengths) - 1:
+        total += length
+        if total >= limit or i == len(lengths) - 1:
             runs.append((start, i + 1))
-            start, held = i + 1, 0
+            start, total = i + 1, 0
     return runs

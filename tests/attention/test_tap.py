@@ -37,8 +37,8 @@ def eager_attentions(model, inputs):
     return [caught[i] for i in LAYERS]
 
 
-def tapped(model, batch, wanted):
-    with AttentionTap(model.model, model.attention_layers, wanted) as listening:
+def tapped(model, batch, signals):
+    with AttentionTap(model.model, model.attention_layers, signals) as listening:
         listening.look_at(batch.visual, batch.attention_mask)
         model._hidden(batch.inputs)
     return listening.pages
@@ -109,12 +109,12 @@ class TestCost:
     def test_block_wise_is_the_same(self, models, images, monkeypatch):
         model = models["colqwen2.5"]
         batch = model.prepare_pages(images)
-        wanted = [Propagated(4, 2), Propagated(4, 6), InDegree(4)]
-        whole = tapped(model, batch, wanted)
+        requests = [Propagated(4, 2), Propagated(4, 6), InDegree(4)]
+        whole = tapped(model, batch, requests)
         monkeypatch.setattr(signals, "ROW_BLOCK_BYTES", 4 * 36 * 7)  # seven rows at a time
         monkeypatch.setattr(signals, "WORKING_BYTES", {True: 1, False: 1})  # one head at a time
-        for a, b in zip(whole, tapped(model, batch, wanted), strict=True):
-            for key in wanted:
+        for a, b in zip(whole, tapped(model, batch, requests), strict=True):
+            for key in requests:
                 torch.testing.assert_close(a[key], b[key])
 
     def test_block_wise_memory_is_bounded(self):

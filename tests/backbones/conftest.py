@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from anchorfold.testing.tiny import make_tokenizer
+from anchorfold.testing.tiny_parts import make_tokenizer
 
 
 @pytest.fixture(scope="session")

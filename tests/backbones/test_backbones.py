@@ -45,10 +45,10 @@ class TestEveryBackbone:
     def test_windows_are_respected(self, models, images, kind):
         model = models[kind]
         compressor = anchorfold.AnchorFold(ratio=0.2, window=(1, 3), steps=2)
-        wanted = compressor.signals(model.settings)
-        assert wanted == [Propagated(1, 2), Propagated(2, 2), Propagated(3, 2)]
-        (state,) = model.page_states(images[:1], wanted)
-        assert list(state.signals) == wanted
+        signals = compressor.signals(model.settings)
+        assert signals == [Propagated(1, 2), Propagated(2, 2), Propagated(3, 2)]
+        (state,) = model.page_states(images[:1], signals)
+        assert list(state.signals) == signals
 
     def test_the_snippet(self, models, images, kind):
         model = models[kind]

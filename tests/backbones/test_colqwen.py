@@ -136,8 +136,8 @@ class TestNemotron:
 
     def test_prompts_that_its_processor_says(self, checkpoints, tmp_path):
         folder = shutil.copytree(checkpoints["nemotron-qwen3"], tmp_path / "copy")
-        said = {"query_prefix": "ask:", "passage_prefix": "", "q_max_length": 12}
-        (folder / "processor_config.json").write_text(json.dumps(said))
+        processor_config = {"query_prefix": "ask:", "passage_prefix": "", "q_max_length": 12}
+        (folder / "processor_config.json").write_text(json.dumps(processor_config))
         model = anchorfold.load(folder)
         assert isinstance(model, ColQwen)
         assert "Query: ask: {text}" in model.layout.query_prompt

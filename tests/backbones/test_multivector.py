@@ -112,3 +112,11 @@ def test_loading_a_vision_encoder_object(checkpoints, images):
     pages = model.encode_pages(images, anchorfold.AnchorFold(ratio=0.25))
     assert [len(p) for p in pages] == [4] * 4
     assert pages[0].grid.tiles[0].rows == 4
+
+
+def test_a_query_is_explained_by_its_words(vision):
+    _, encoder = vision
+    explained = MultiVectorRetriever(encoder).explain_query("net revenue by region")
+    assert list(explained.words) == ["net", "revenue", "by", "region"]
+    assert set(explained.labels) - {None} == {0, 1, 2, 3}
+    assert len(explained.labels) == len(explained.vectors)

@@ -74,7 +74,7 @@ class TestEqualsTheReference:
         inputs.pop("token_type_ids", None)
         hidden = twin._hidden({**inputs, "pixel_values": torch.cat([noise_tiles(count) for count in TILES])})
         for count, states, mask in zip(TILES, hidden, inputs["attention_mask"].bool(), strict=True):
-            assert not mask[0] or count == max(TILES)  # padding is on the left
+            assert bool(mask[0]) == (count == max(TILES))  # padding is on the left
             equal(states[mask], golden[f"batched_{count}"])
 
     def test_whole_pages(self, twin, golden):

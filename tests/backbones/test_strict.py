@@ -107,17 +107,17 @@ class TestMultiVectorEncoder:
     def test_missing_weights(self, colbert, tmp_path):
         folder = shutil.copytree(colbert, tmp_path / "copy")
         weights = load_file(folder / "model.safetensors")
-        kept = {key: weight for key, weight in weights.items() if "layer.3.attention.self" not in key}
-        save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+        fewer = {key: weight for key, weight in weights.items() if "layer.3.attention.self" not in key}
+        save_file(fewer, folder / "model.safetensors", metadata={"format": "pt"})
         with pytest.raises(CheckpointError, match=r"6 weights missing \(encoder.layer.3.attention.self.key.bias, "):
             anchorfold.load(folder, device="cpu")
 
     def test_a_pooler_is_not_needed(self, colbert, tmp_path):
         folder = shutil.copytree(colbert, tmp_path / "copy")
         weights = load_file(folder / "model.safetensors")
-        kept = {key: weight for key, weight in weights.items() if "pooler" not in key}
-        save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
-        assert len(kept) == len(weights) - 2
+        fewer = {key: weight for key, weight in weights.items() if "pooler" not in key}
+        save_file(fewer, folder / "model.safetensors", metadata={"format": "pt"})
+        assert len(fewer) == len(weights) - 2
         assert anchorfold.load(folder, device="cpu").dim == 128
 
     def test_a_bare_model_gets_no_random_projection(self, bert):

@@ -17,7 +17,7 @@ from anchorfold.attention.tap import AttentionTap, find_attention
 from anchorfold.backbones.multivector import MultiVectorRetriever
 from tests.backbones.test_multivector import encoder_for
 
-THREADS, CALLS = 6, 1000
+THREADS, CALLS = 6, 300
 TEXTS = ("net revenue by region", "a", "the table page 1 2 3")
 KINDS = ("nano", "colpali", "colqwen2.5", "nemotron")
 
@@ -43,7 +43,7 @@ def retriever(models):
 
 
 def differences(pages, others):
-    """Results of 1,000 calls in six threads, one in six a page, that are not those of the same calls in one thread."""
+    """Results of 300 calls in six threads, one in six a page, that are not those of the same calls in one thread."""
     calls = [*pages, *others]
     expected = [call() for call in calls]
     wrong = []

@@ -3,12 +3,12 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fpdf import FPDF
 from PIL import Image
@@ -20,7 +20,8 @@ from anchorfold.index.store.lock import writer_lock
 from anchorfold.index.store.pages import PageRow
 from anchorfold.index.store.table import PageTable
 from benchmarks.invented_index import append_pages, new_table, random_pages
-from tests.cli.processes import ENVIRONMENT, command, run
+from tests.cli.processes import run
+from tests.forked import ENVIRONMENT, running
 from tests.index.store.old_index import write_old_index
 from tests.number_reader import page_image, write_pdf
 
@@ -230,18 +231,15 @@ def test_an_index_of_version_0_1_says_how_to_convert_it(folder, copy):
 
 def test_ctrl_c_stops_cleanly_and_the_same_command_finishes(copy, checkpoints):
     write_pdf(copy / "many/m.pdf", list(range(400)))
-    arguments = command("index", "many", "--to", "m.index", "--model", checkpoints["colpali"])
-    process = subprocess.Popen(
-        arguments, cwd=copy, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
-    )
+    arguments = ("index", "many", "--to", "m.index", "--model", checkpoints["colpali"])
     data = copy / "m.index/segments"
-    deadline = time.monotonic() + 120
-    while not (data.exists() and os.listdir(data)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130, stderr
-    assert "run the same command again" in stdout
+    with running(*arguments, cwd=copy) as process:
+        while not (data.exists() and os.listdir(data)) and process.process.is_alive():
+            time.sleep(0.05)
+        process.interrupt()
+        stopped = process.wait()
+    assert stopped.returncode == 130, stopped.stderr
+    assert "run the same command again" in stopped.stdout
     some = json.loads(run("info", "m.index", "--json", cwd=copy).stdout)["pages"]
     assert 0 < some < 400
     run("index", "many", "--to", "m.index", cwd=copy)
@@ -249,26 +247,27 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_finishes(copy, checkpoints):
 
 
 def test_ctrl_c_while_waiting_for_another_writer_ends_at_once(copy):
-    with writer_lock(copy / "my.index", 0):
-        process = subprocess.Popen(
-            command("index", "reports", "--to", "my.index"), cwd=copy, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
-            text=True, env=ENVIRONMENT,
-        )  # fmt: skip
-        assert "waiting for it" in process.stderr.readline()
-        process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "after this batch" not in stderr
+    arguments = ("index", "reports", "--to", "my.index")
+    with writer_lock(copy / "my.index", 0), running(*arguments, cwd=copy) as process:
+        while "waiting for it" not in process.printed("stderr"):
+            assert process.process.is_alive(), process.printed("stderr")
+            time.sleep(0.05)
+        process.interrupt()
+        stopped = process.wait()
+    assert stopped.returncode == 130
+    assert "after this batch" not in stopped.stderr
 
 
 def test_two_writers_take_turns(copy):
     write_pdf(copy / "many/m.pdf", list(range(60)))
     write_pdf(copy / "more/n.pdf", list(range(60)))
-    both = [subprocess.Popen(command("index", d, "--to", "my.index"), cwd=copy, env=ENVIRONMENT, stderr=subprocess.PIPE,
-                             stdout=subprocess.PIPE, text=True) for d in ("many", "more")]  # fmt: skip
-    for process in both:
-        _, stderr = process.communicate(timeout=120)
-        assert process.returncode == 0, stderr
+    with (
+        running("index", "many", "--to", "my.index", cwd=copy) as many,
+        running("index", "more", "--to", "my.index", cwd=copy) as more,
+    ):
+        for process in (many, more):
+            ended = process.wait()
+            assert ended.returncode == 0, ended.stderr
     assert json.loads(run("info", "my.index", "--json", cwd=copy).stdout)["pages"] == 126
 
 
@@ -281,6 +280,7 @@ exit $code
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_keeps_what_was_stored(copy, checkpoints):
     write_pdf(copy / "many/m.pdf", list(range(300)))
     (copy / "disk").mkdir()
@@ -306,10 +306,14 @@ def test_demo_on_a_file_of_the_users_own(copy, checkpoints):
 def test_explain_draws_a_picture(folder, tmp_path):
     completed = run("explain", "my.index", "net revenue", "--page", "a.pdf:2", "--to", tmp_path / "why.png", cwd=folder)
     assert "of the full index's score" in completed.stdout
-    assert Image.open(tmp_path / "why.png").width > 300
-    (hit,) = json.loads(run("search", "my.index", "net revenue", "--json", "--top", "1", cwd=folder).stdout)["results"]
+    hits = json.loads(run("search", "my.index", "net revenue", "--json", "--top", "6", cwd=folder).stdout)["results"]
+    (second,) = (hit for hit in hits if (hit["document"], hit["page"]) == ("reports/a.pdf", 2))
+    assert f"a.pdf page 2: score {second['score']:.3f}" in completed.stdout
+    picture = np.asarray(Image.open(tmp_path / "why.png").convert("L")).astype(int)
+    for level in (10, 60):  # the bands of page 2; a random model finds no evidence to paint over them
+        assert (abs(picture - level) < 5).mean() > 0.02
     best = run("explain", "my.index", "net revenue", "--to", tmp_path / "best.jpg", cwd=folder)
-    assert f"{hit['document']} page {hit['page']}: score {hit['score']:.3f}" in best.stdout
+    assert f"{hits[0]['document']} page {hits[0]['page']}: score {hits[0]['score']:.3f}" in best.stdout
     assert "document:page" in one_line(run("explain", "my.index", "x", "--page", "a.pdf", code=1, cwd=folder))
     assert "no page 9" in one_line(run("explain", "my.index", "x", "--page", "a.pdf:9", code=1, cwd=folder))
     assert "cannot be written" in one_line(

@@ -77,3 +77,9 @@ PAGES = sum(range(1, 10)) + 70
 @pytest.fixture
 def cluster(nodes):
     return Cluster(nodes.address, workers=2, task_pages=8)
+
+
+@pytest.fixture
+def one_worker(two_nodes):
+    """Where a second one would prove nothing: each takes seconds to start."""
+    return Cluster(two_nodes.address, workers=1, task_pages=8)

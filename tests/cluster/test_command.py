@@ -57,6 +57,7 @@ def test_without_ray_one_sentence_says_what_to_install(monkeypatch, make_index, 
     assert not os.path.exists("x.index")
 
 
+@pytest.mark.slow
 def test_everything_else_works_without_ray(documents):
     script = "import sys; sys.modules['ray'] = None; from anchorfold.cli.app import main; main()"
     command = [sys.executable, "-c", script, "index", str(documents / "1.pdf"), "--to", str(documents / "my.index")]

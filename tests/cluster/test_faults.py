@@ -154,7 +154,7 @@ def test_a_driver_that_is_killed_loses_nothing_and_a_rerun_goes_on(nodes, make_i
     assert before.items() <= after.items()
 
 
-def test_a_full_disk_is_one_sentence_and_a_rerun_goes_on(cluster, make_index, documents, expected, monkeypatch):
+def test_a_full_disk_is_one_sentence_and_a_rerun_goes_on(one_worker, make_index, documents, expected, monkeypatch):
     index = make_index()
     append, commits = PageTable.append, []
 
@@ -167,7 +167,7 @@ def test_a_full_disk_is_one_sentence_and_a_rerun_goes_on(cluster, make_index, do
     with monkeypatch.context() as patch:
         patch.setattr(PageTable, "append", full_after_one)
         with pytest.raises(DiskFullError, match="disk is full"):
-            index.add(documents, cluster=cluster)
+            index.add(documents, cluster=one_worker)
     assert len(contents(index)) == commits[0]
     index.add(documents)
     assert contents(index) == expected

@@ -71,10 +71,12 @@ def test_documents_that_workers_do_not_see_are_sent_in_pieces(nodes, make_index,
     assert together.add(documents).unchanged == 11
 
 
-def test_stopping_commits_what_is_under_way_and_goes_on_later(cluster, make_index, documents):
+def test_stopping_commits_what_is_under_way_and_goes_on_later(one_worker, make_index, documents):
     index = make_index()
     seen = []
-    report = index.add(documents, cluster=cluster, progress=lambda p: seen.append(p.pages), stop=lambda: len(seen) > 20)
+    report = index.add(
+        documents, cluster=one_worker, progress=lambda p: seen.append(p.pages), stop=lambda: len(seen) > 20
+    )
     assert report.interrupted
     stored = contents(index)
     assert 20 <= report.pages == len(stored) < PAGES
@@ -82,20 +84,20 @@ def test_stopping_commits_what_is_under_way_and_goes_on_later(cluster, make_inde
     assert len(contents(index)) == PAGES
 
 
-def test_a_document_that_changes_meanwhile_is_done_again(cluster, make_index, tmp_path):
+def test_a_document_that_changes_meanwhile_is_done_again(one_worker, make_index, tmp_path):
     path = write_pdf(tmp_path / "a.pdf", list(range(100, 160)))
     index = make_index()
-    index.add(path, cluster=cluster, progress=lambda p: write_pdf(path, [7, 8, 9]) if p.pages == 8 else None)
+    index.add(path, cluster=one_worker, progress=lambda p: write_pdf(path, [7, 8, 9]) if p.pages == 8 else None)
     assert [page for _, page in contents(index)] == [1, 2, 3]
     assert index.search("page 8", top=1)[0].page == 2
 
 
-def test_a_model_that_is_broken_or_another_ends_the_run_with_one_sentence(cluster, make_index, documents, tmp_path):
+def test_a_model_that_is_broken_or_another_ends_the_run_with_one_sentence(one_worker, make_index, documents, tmp_path):
     index = make_index()
     index.add(documents)
     write_pdf(documents / "broken.pdf", [BROKEN])
     with pytest.raises(BrokenModelError, match=r"^the stand-in is broken\.$"):
-        index.add(documents, cluster=cluster)
+        index.add(documents, cluster=one_worker)
     assert len(contents(index)) == PAGES
 
     class Other(ClusterReader):
@@ -105,7 +107,7 @@ def test_a_model_that_is_broken_or_another_ends_the_run_with_one_sentence(cluste
 
     other = Index.create(tmp_path / "other", Other(), Pooling1D(ratio=0.25))
     with pytest.raises(BrokenModelError, match="was made with another model"):
-        other.add(documents, cluster=cluster)
+        other.add(documents, cluster=one_worker)
 
 
 @pytest.mark.parametrize(("address", "sentence"), [("127.0.0.1:1", "nothing answers"), ("nonsense", "no address")])

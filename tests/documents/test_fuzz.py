@@ -8,7 +8,8 @@ import pytest
 
 from anchorfold.documents import render_process
 from anchorfold.documents.pages import open_pages
-from benchmarks.fuzz_renderer import MEGABYTE, damaged, fuzz, seeds
+from benchmarks.damaged_files import damaged, seeds
+from benchmarks.fuzz_renderer import MEGABYTE, fuzz
 from tests.documents.test_render_process import TAKEN_OVER
 
 

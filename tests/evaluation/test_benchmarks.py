@@ -1,6 +1,7 @@
 """The mteb path offline: a task of mteb's own class whose data are made here, as the hub would give them."""
 
 import warnings
+from statistics import fmean
 from typing import ClassVar
 
 import pytest
@@ -9,6 +10,7 @@ import anchorfold
 from anchorfold.errors import AnchorFoldError, MismatchError
 from anchorfold.evaluation import benchmarks, paper
 from anchorfold.evaluation.benchmarks import BENCHMARKS, PAPER_SUITES, Task, check_task, find_corpora, task_corpus
+from anchorfold.evaluation.measure import measure
 from anchorfold.evaluation.methods import choose_methods
 from anchorfold.evaluation.mteb_model import FoldedSearch
 from anchorfold.evaluation.score_pages import score_pages
@@ -40,9 +42,9 @@ class TinyRetrieval(AbsTaskRetrieval):
         self.queries, self.relevant_docs = {}, {}
         for lang in LANGUAGES:
             ids = [f"{lang}{i}" for i in range(3)]
-            asked = datasets.Dataset.from_dict({"id": ids, "text": [f"text of {i}" for i in ids]})
+            queries = datasets.Dataset.from_dict({"id": ids, "text": [f"text of {i}" for i in ids]})
             grades = [{f"p{self.numbers[i]}": 1, f"p{self.numbers[i + 1]}": 0} for i in range(3)]
-            self.queries[lang] = {"test": asked}
+            self.queries[lang] = {"test": queries}
             self.relevant_docs[lang] = {"test": dict(zip(ids, grades, strict=True))}
         self.data_loaded = True
 
@@ -65,6 +67,7 @@ def test_names_splits_and_languages_are_those_of_the_installed_mteb(known):
     assert task.metadata.dataset["revision"]
 
 
+@pytest.mark.slow
 def test_all_public_data_sets_of_vidore_v3_are_there():
     public = {t.metadata.name for t in mteb.get_benchmark("ViDoRe(v3)").tasks if t.metadata.is_public}
     assert {t.name for t in BENCHMARKS["vidore-v3"].values()} == public
@@ -109,9 +112,29 @@ def test_another_revision_of_a_task_is_another_run(models, tmp_path):
             score_pages(task_corpus(task(), "ESG Reports", "vidore-v2"), models["colpali"], full, tmp_path)
 
 
-def test_others_can_run_mteb_on_folded_vectors(models, tmp_path):
+def test_mteb_measures_what_we_measure(models, tmp_path):
     model = FoldedSearch(models["colpali"], anchorfold.AnchorFold(ratio=0.5))
     results = mteb.evaluate(model, TinyRetrieval(), cache=None, overwrite_strategy="always")
     scores = results.task_results[0].scores["test"]
-    assert {s["hf_subset"] for s in scores} == set(LANGUAGES)
-    assert all(0 <= s["main_score"] <= 1 for s in scores)
+    corpus = task_corpus(TinyRetrieval(), "ESG Reports", "vidore-v2")
+    methods = choose_methods("anchorfold", [0.5])
+    scored = score_pages(corpus, models["colpali"], {m.label: m.make() for m in methods}, tmp_path)
+    measured = measure(scored, corpus.queries, [m.label for m in methods])["anchorfold@0.5"].ndcg
+    ours = {lang: fmean(measured[q.id] for q in corpus.queries if q.kind == lang) for lang in LANGUAGES}
+    assert {s["hf_subset"]: 100 * s["main_score"] for s in scores} == pytest.approx(ours, abs=0.01)
+
+
+def test_a_task_is_a_corpus_by_its_own_name(monkeypatch):
+    monkeypatch.setattr(benchmarks, "load_task", lambda _: TinyRetrieval())
+    monkeypatch.setattr(benchmarks, "check_task", lambda *_: None)
+    (corpus,) = find_corpora("Vidore2ESGReportsRetrieval") or []
+    assert (corpus.name, corpus.benchmark) == ("ESG Reports", "vidore-v2")
+
+
+def test_a_task_that_cannot_be_downloaded_is_one_sentence():
+    class Offline(TinyRetrieval):
+        def load_data(self, num_proc=None, **_):
+            raise ConnectionError("no route to the hub\nand a long story")
+
+    with pytest.raises(AnchorFoldError, match=r"Retrieval cannot be downloaded: no route to the hub\.$"):
+        task_corpus(Offline(), "ESG Reports", "vidore-v2")

@@ -67,41 +67,41 @@ def test_bad_input():
 class TestCalibrate:
     def test_finds_settings_for_a_backbone(self, models, images):
         model = models["colqwen2.5"]
-        found = calibrate(model, [("net revenue", i) for i in images], depths=(2, 6))
-        assert found.settings.layers == 6
-        assert found.settings.steps in (2, 6)
-        assert found.settings.window == found.windows[found.settings.steps]
-        assert [len(found.profiles[k]) for k in (2, 6)] == [6, 6]
-        assert len(found.values[6]) == len(images)
+        calibration = calibrate(model, [("net revenue", i) for i in images], depths=(2, 6))
+        assert calibration.settings.layers == 6
+        assert calibration.settings.steps == choose_depth(calibration.values)
+        assert calibration.settings.window == calibration.windows[calibration.settings.steps]
+        assert [len(calibration.profiles[k]) for k in (2, 6)] == [6, 6]
+        assert len(calibration.values[6]) == len(images)
 
     def test_values_are_those_of_the_deployed_operator(self, models, images):
         model = models["colqwen2.5"]
-        found = calibrate(model, [("net revenue", images[0])], depths=(6,))
-        first, last = found.windows[6]
+        calibration = calibrate(model, [("net revenue", images[0])], depths=(6,))
+        first, last = calibration.windows[6]
         (page,) = model.encode_pages(images[:1], AnchorFold(0.2, window=(first, last), steps=6))
         (full,) = model.encode_pages(images[:1])
         (query,) = model.encode_queries(["net revenue"])
-        assert found.values[6][0] == pytest.approx(score_retention(query, full, page), abs=1e-3)
+        assert calibration.values[6][0] == pytest.approx(score_retention(query, full, page), abs=1e-3)
 
     def test_random_anchors_are_the_ablation_of_that_name(self, models, images):
         model = models["colqwen2.5"]
-        found = calibrate(model, [("net revenue", images[0])], depths=(6,))
-        window = found.settings.window
+        calibration = calibrate(model, [("net revenue", images[0])], depths=(6,))
+        window = calibration.settings.window
         (page,) = model.encode_pages(images[:1], AnchorFold(0.2, window=window, steps=6, anchors="random"))
         (full,) = model.encode_pages(images[:1])
         (query,) = model.encode_queries(["net revenue"])
-        assert found.random[0] == pytest.approx(score_retention(query, full, page), abs=1e-3)
+        assert calibration.random[0] == pytest.approx(score_retention(query, full, page), abs=1e-3)
 
     def test_retention_of_given_windows(self, models, images):
         model, pairs = models["colqwen2.5"], [("net revenue", i) for i in images]
-        found = calibrate(model, pairs, depths=(2, 6))
-        candidates = [(found.windows[k], k) for k in (2, 6)]
-        means = [sum(found.values[k]) / len(images) for k in (2, 6)]
+        calibration = calibrate(model, pairs, depths=(2, 6))
+        candidates = [(calibration.windows[k], k) for k in (2, 6)]
+        means = [sum(calibration.values[k]) / len(images) for k in (2, 6)]
         assert window_retentions(model, pairs, candidates) == pytest.approx(means, abs=1e-4)
 
     def test_survives_a_file(self, models, images):
-        found = calibrate(models["colpali"], [("net revenue", i) for i in images], depths=(2, 3))
-        assert Calibration.from_json(json.loads(json.dumps(found.as_json()))) == found
+        calibration = calibrate(models["colpali"], [("net revenue", i) for i in images], depths=(2, 3))
+        assert Calibration.from_json(json.loads(json.dumps(calibration.as_json()))) == calibration
 
     def test_needs_pairs(self, models):
         with pytest.raises(AnchorFoldError, match="query-page pairs"):

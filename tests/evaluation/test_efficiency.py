@@ -1,5 +1,6 @@
 """The latency protocol: its manifest, and what is inside the clock."""
 
+import inspect
 import random
 from typing import Any
 
@@ -8,8 +9,8 @@ from PIL import Image
 
 from anchorfold import AnchorFold, DocPruner
 from anchorfold.attention.signals import Propagated
+from anchorfold.cli.bench_command import efficiency_command
 from anchorfold.compressors import FullIndex
-from anchorfold.evaluation import efficiency
 from anchorfold.evaluation.corpus import Corpus
 from anchorfold.evaluation.efficiency import time_method
 from anchorfold.evaluation.held_out import even_shares, sample_pages
@@ -36,21 +37,24 @@ PAGE = [Image.new("RGB", (64, 64), "white")]
 
 
 def test_inputs_are_prepared_before_the_clock_runs(models, monkeypatch):
-    model, events = models["colpali"], []
+    """A clock that moves by an hour at each preparation and by a minute at each encoding."""
+    model, events, now = models["colpali"], [], [0.0]
     prepare, encode = model.prepare_pages, model.prepared_states
 
-    def noted(name, function):
+    def timed(name, function, seconds):
         def call(*arguments):
             events.append(name)
+            now[0] += seconds
             return function(*arguments)
 
         return call
 
-    monkeypatch.setattr(model, "prepare_pages", noted("prepare", prepare))
-    monkeypatch.setattr(model, "prepared_states", noted("encode", encode))
+    monkeypatch.setattr(model, "prepare_pages", timed("prepare", prepare, 3600))
+    monkeypatch.setattr(model, "prepared_states", timed("encode", encode, 60))
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
     latency = time_method(model, "none@1", FullIndex(), PAGE * 3, 1, 2)
     assert events == ["prepare"] * 3 + ["encode"] * (1 + 2 * 3)
-    assert latency.total >= latency.compression > 0
+    assert latency.total == pytest.approx(60_000)
     assert latency.realised == 100
 
 
@@ -87,13 +91,17 @@ def test_what_docpruner_realises_is_reported(models, images):
     model = models["colpali"]
     half = DocPruner(0.5).calibrate_on(model, images)
     latency = time_method(model, "docpruner@0.5", half, images, 1, 1)
-    kept = sum(len(p) for p in model.encode_pages(images, half)) / sum(len(p) for p in model.encode_pages(images))
-    assert latency.realised == pytest.approx(100 * kept)
+    share = sum(len(p) for p in model.encode_pages(images, half)) / sum(len(p) for p in model.encode_pages(images))
+    assert latency.realised == pytest.approx(100 * share)
 
 
 def test_nothing_leaves_the_device(models, monkeypatch):
     """What is timed calls no compressor through `Retriever.compress`, which copies to main memory."""
     model = models["colpali"]
     monkeypatch.setattr(model, "compress", lambda *_: 1 / 0)
-    assert time_method(model, "none@1", FullIndex(), PAGE, 0, 1).total > 0
-    assert (efficiency.WARM_UP, efficiency.SAMPLE, efficiency.PASSES) == (30, 200, 3)
+    assert time_method(model, "none@1", FullIndex(), PAGE, 0, 1).realised == 100
+
+
+def test_the_protocol_is_the_papers():
+    defaults = {name: option.default for name, option in inspect.signature(efficiency_command).parameters.items()}
+    assert (defaults["warm_up"], defaults["pages"], defaults["passes"]) == (30, 200, 3)

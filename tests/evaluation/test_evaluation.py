@@ -1,6 +1,7 @@
 import json
 import pickle
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from anchorfold.errors import AnchorFoldError, MismatchError
 from anchorfold.evaluation import score_pages as scoring_pass
 from anchorfold.evaluation.corpus import Query, local_corpus
 from anchorfold.evaluation.held_out import HeldOut, find_held_out, ready_compressors
-from anchorfold.evaluation.measure import compare, interval, measure, ndcg_by_query
+from anchorfold.evaluation.measure import interval, measure, ndcg_by_query, paired_difference
 from anchorfold.evaluation.methods import FULL, Method, choose_methods, paper_methods, takes_cap, variants
-from anchorfold.evaluation.page_loader import Share, ahead, named_pages
+from anchorfold.evaluation.page_batches import ahead
+from anchorfold.evaluation.page_loader import Share, named_pages
 from anchorfold.evaluation.plan import Plan, progress_line
 from anchorfold.evaluation.query_scores import QueryScores
 from anchorfold.evaluation.results import save, summarise
@@ -166,16 +168,18 @@ class TestLoadingPages:
         assert [name for name, _ in source(1)] == local_corpus(folder).names()
 
     def test_a_thread_runs_ahead_and_hands_errors_over(self):
-        made = []
+        third = threading.Event()
 
         def items():
             for i in range(5):
-                made.append(i)
+                if i == 2:
+                    third.set()
                 yield i
             raise ValueError("five")
 
         coming = ahead(items(), depth=2)
         assert next(coming) == 0
+        assert third.wait(60)  # though nobody has asked for the second yet
         assert [next(coming) for _ in range(4)] == [1, 2, 3, 4]
         with pytest.raises(ValueError, match="five"):
             next(coming)
@@ -207,10 +211,10 @@ class TestHeldOutPages:
             yield
 
         monkeypatch.setattr(held_out, "training_images", unreachable)
-        found = find_held_out(None, [local_corpus(folder)], 40_000)
-        assert found.evaluated
-        assert found.source == "the evaluated pages"
-        assert len(list(found.images(128))) == 4
+        held_out_pages = find_held_out(None, [local_corpus(folder)], 40_000)
+        assert held_out_pages.evaluated
+        assert held_out_pages.source == "the evaluated pages"
+        assert len(list(held_out_pages.images(128))) == 4
         with pytest.raises(AnchorFoldError, match="no hub"):
             list(find_held_out("some/set", [], 40_000).images(1))
 
@@ -286,8 +290,8 @@ class TestMeasuring:
         queries = [Query("q", "x", {"a": 1, "b": 1})]
         ideal = 1 + 1 / np.log2(3)
         assert ndcg_by_query({"q": {"a": 3.0, "b": 2.0}}, queries)["q"] == pytest.approx(100)
-        found = ndcg_by_query({"q": {"z": 9.0, "a": 3.0, "y": 2.0, "x": 1.5, "w": 1.2, "b": 1.0}}, queries)["q"]
-        assert found == pytest.approx(100 / np.log2(3) / ideal, abs=0.01)
+        ndcg = ndcg_by_query({"q": {"z": 9.0, "a": 3.0, "y": 2.0, "x": 1.5, "w": 1.2, "b": 1.0}}, queries)["q"]
+        assert ndcg == pytest.approx(100 / np.log2(3) / ideal, abs=0.01)
 
     def test_everything_together(self, folder, models, compressors, tmp_path):
         model, corpus = models["colpali"], local_corpus(folder)
@@ -308,9 +312,9 @@ class TestMeasuring:
         rng = np.random.default_rng(1)
         hard = {str(i): v for i, v in enumerate(rng.normal(50, 30, 200))}
         better = {k: v + 1 for k, v in hard.items()}
-        found = compare(better, hard)
-        assert found["difference"] == pytest.approx(1)
-        assert 0.99 < found["low"] <= found["high"] < 1.01
+        comparison = paired_difference(better, hard)
+        assert comparison["difference"] == pytest.approx(1)
+        assert 0.99 < comparison["low"] <= comparison["high"] < 1.01
         low, high = interval(list(hard.values()))
         assert low < np.mean(list(hard.values())) < high
 

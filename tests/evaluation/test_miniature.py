@@ -7,81 +7,27 @@ real ones. The report's cells are compared with figures that are computed here f
 import json
 import re
 import shutil
-from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 from typer.testing import CliRunner
 
 import anchorfold
 from anchorfold.cli import ablate_command, bench_command, calibrate_command, eval_command, report_command  # noqa: F401
 from anchorfold.cli.app import app
-from anchorfold.compressors import title_of
+from anchorfold.compressors import COMPRESSORS, title_of
 from anchorfold.evaluation import benchmarks, efficiency, paper
 from anchorfold.evaluation.benchmarks import BENCHMARKS, PAPER_SUITES, Task
 from anchorfold.evaluation.methods import Method, paper_methods
+from tests.drawn_figures import points, recorded_figures, shows_colours
+from tests.evaluation.plain_figures import FULL, loaded, pair_retention, plain_result, plain_suite
+from tests.evaluation.tiny_suites import NUMBERS, PAGES, WORDS, tiny_task
 from tests.number_reader import write_pdf
 
-datasets = pytest.importorskip("datasets")
-pytest.importorskip("mteb")
-pytest.importorskip("matplotlib")
-
-from mteb.abstasks.retrieval import AbsTaskRetrieval  # noqa: E402
-from mteb.abstasks.task_metadata import TaskMetadata  # noqa: E402
-
 pytestmark = pytest.mark.slow
-KINDS, RATIOS, PAGES = ("colpali", "colqwen2.5", "nemotron"), (0.5, 0.2), 6
-WORDS = ["net revenue", "table by region", "user report", "the page", "a b c", "image d e"]
-
-
-def page_image(seed):
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 255, (64, 64, 3), np.uint8))
-
-
-class TinyTask(AbsTaskRetrieval):
-    """Six pages of noise; four queries, the last of which two pages answer. `number` makes them differ."""
-
-    number = 0
-
-    def load_data(self, num_proc=None, **_):
-        pages = {"id": [f"p{i}" for i in range(PAGES)], "image": images_of(self.number)}
-        corpus = datasets.Dataset.from_dict(pages).cast_column("image", datasets.Image())
-        asked = datasets.Dataset.from_dict(
-            {"id": list(queries_of(self.number)), "text": list(queries_of(self.number).values())}
-        )
-        self.corpus, self.queries = {"test": corpus}, {"test": asked}
-        self.relevant_docs = {"test": {q: dict.fromkeys(r, 1) for q, r in answers_of(self.number).items()}}
-        self.data_loaded = True
-
-
-@cache
-def images_of(number):
-    return [page_image(100 * number + i) for i in range(PAGES)]
-
-
-def queries_of(number):
-    return {f"q{i}": WORDS[(number + i) % len(WORDS)] for i in range(4)}
-
-
-def answers_of(number):
-    answers = {f"q{i}": [f"p{(i + number) % PAGES}"] for i in range(3)}
-    return {**answers, "q3": ["p0", "p4"]}
-
-
-def tiny_task(name, number):
-    metadata = TaskMetadata(
-        name=name, description="tiny", dataset={"path": "here", "revision": "1"}, type="DocumentUnderstanding",
-        category="t2i", eval_splits=["test"], eval_langs=["eng-Latn"], main_score="ndcg_at_5",
-        modalities=["text", "image"],
-    )  # fmt: skip
-    return type(name, (TinyTask,), {"metadata": metadata, "number": number, "__module__": __name__})()
-
-
-NUMBERS = {task.name: i for i, task in enumerate(t for suite in PAPER_SUITES for t in BENCHMARKS[suite].values())}
+KINDS, RATIOS = ("colpali", "colqwen2.5", "nemotron"), (0.5, 0.2)
 
 
 def run(*arguments):
@@ -99,6 +45,7 @@ class Miniature:
     to: Path
     output: str
     tables: dict[str, Any]
+    figures: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +76,8 @@ def miniature(checkpoints, tmp_path_factory):
         run("bench", "efficiency", "--corpus", "vidore-v2", "--model", miniature.models["colqwen2.5"], "--ratio", 0.2,
             "--pages", 8, "--warm-up", 1, "--passes", 2, "--calibration", miniature.held_out,
             "--to", miniature.to)  # fmt: skip
-        run("report", miniature.to)
+        with recorded_figures() as miniature.figures:
+            run("report", miniature.to)
     miniature.tables = read_tables((miniature.to / "report.md").read_text())
     return miniature
 
@@ -164,59 +112,6 @@ def read_tables(text):
     return tables
 
 
-# The same figures by other code: numpy, one page and query at a time.
-
-
-@cache
-def loaded(folder):
-    return anchorfold.load(folder, device="cpu")
-
-
-def plain_scores(queries, pages):
-    return np.array([[np.sum(np.max(q @ p.T, axis=1)) for p in pages] for q in queries])
-
-
-def plain_ndcg(scores, answers):
-    values = []
-    for row, relevant in zip(scores, answers, strict=True):
-        ranked = [f"p{i}" for i in np.argsort(-row)[:5]]
-        gain = sum(1 / np.log2(rank + 2) for rank, page in enumerate(ranked) if page in relevant)
-        values.append(gain / sum(1 / np.log2(rank + 2) for rank in range(min(5, len(relevant)))))
-    return 100 * float(np.mean(values))
-
-
-@cache
-def page_states(folder, number, signals):
-    return list(loaded(folder).page_states(images_of(number), signals))
-
-
-@cache
-def plain_result(folder, task, method, held_out):
-    """NDCG@5 of a method on a data set with a checkpoint."""
-    model, number = loaded(folder), NUMBERS[task]
-    compressor = method.make()
-    if not compressor.ready:
-        images = [Image.fromarray(a) for a in held_out_images(held_out)]
-        compressor.calibrate_on(model, images)
-    states = page_states(folder, number, tuple(compressor.signals(model.settings)))
-    pages = [model.compress(state, compressor).vectors.half().float().numpy() for state in states]
-    queries = [q.numpy() for q in model.encode_queries(list(queries_of(number).values()))]
-    return plain_ndcg(plain_scores(queries, pages), list(answers_of(number).values()))
-
-
-@cache
-def held_out_images(folder):
-    corpus = anchorfold.evaluation.corpus.local_corpus(folder)
-    return [np.asarray(image) for _, image in corpus.pages(2_000_000)]
-
-
-def plain_suite(miniature, folder, suite, method):
-    return fmean(plain_result(folder, t.name, method, miniature.held_out) for t in BENCHMARKS[suite].values())
-
-
-FULL = Method("none", 1.0)
-
-
 def close(cell, value, digits=1):
     """Whether a cell's own figure (before the paper's in brackets) is the value, as rounded."""
     assert float(cell.split("[")[0].split("(")[0]) == pytest.approx(value, abs=0.5 * 10**-digits + 0.01), cell
@@ -230,10 +125,10 @@ def test_suite_tables(miniature):
         for line in lines:
             kind = next(k for k in KINDS if miniature.models[k] == line[1])
             name = next(n for n in paper_methods() if title_of(n) == line[0])
-            full = plain_suite(miniature, line[1], suite, FULL)
+            full = plain_suite(miniature.held_out, line[1], suite, FULL)
             close(line[2], full)
             for i, ratio in enumerate(RATIOS):
-                ndcg = plain_suite(miniature, line[1], suite, Method(name, ratio))
+                ndcg = plain_suite(miniature.held_out, line[1], suite, Method(name, ratio))
                 cells = line[3 + 2 * i : 5 + 2 * i]
                 close(cells[0], ndcg)
                 close(cells[1], 100 * ndcg / full)
@@ -273,14 +168,14 @@ def test_headlines(miniature):
             retained, margins = [], []
             for suite in suites:
                 for kind in KINDS:
-                    full = plain_suite(miniature, miniature.models[kind], suite, FULL)
-                    kept = {
-                        n: 100 * plain_suite(miniature, miniature.models[kind], suite, Method(n, ratio)) / full
+                    full = plain_suite(miniature.held_out, miniature.models[kind], suite, FULL)
+                    by_method = {
+                        n: 100 * plain_suite(miniature.held_out, miniature.models[kind], suite, Method(n, ratio)) / full
                         for n in paper_methods()
                     }
-                    ours = kept.pop("anchorfold")
+                    ours = by_method.pop("anchorfold")
                     retained.append(ours)
-                    margins.append(ours - max(kept.values()))
+                    margins.append(ours - max(by_method.values()))
             assert int(line[1]) == len(retained)
             close(line[2], fmean(retained))
             close(line[5], fmean(margins))
@@ -321,7 +216,7 @@ def test_ablations(miniature):
             else:
                 steps = int(line[0].removeprefix("K=")) if what == "depths" else model.settings.steps
                 method = Method(line[0], 0.2, window=tuple(row["window"]), steps=steps)
-            value = plain_suite(miniature, miniature.models["colqwen2.5"], "vidore-v2", method)
+            value = plain_suite(miniature.held_out, miniature.models["colqwen2.5"], "vidore-v2", method)
             close(line[ndcg], value, 2)
             first.setdefault(what, value)
             close(line[ndcg + 1], value - first[what], 2)
@@ -336,24 +231,10 @@ def test_ablations(miniature):
             )
 
 
-def pair_retention(model, held_out, row, steps):
-    """Mean of compressed over full MaxSim of the held-out pairs."""
-    values = []
-    fold = anchorfold.AnchorFold(0.2, window=tuple(row["window"]), steps=steps)
-    for array, text in zip(held_out_images(held_out), WORDS, strict=False):
-        image = Image.fromarray(array)
-        (query,), (full,), (small,) = (
-            model.encode_queries([text]), model.encode_pages([image]), model.encode_pages([image], fold)
-        )  # fmt: skip
-        before, after = plain_scores([query.numpy()], [full.vectors.numpy(), small.vectors.numpy()])[0]
-        values.append(100 * after / before)
-    return fmean(values)
-
-
 def test_calibration_and_efficiency(miniature):
     # Of four pairs those count whose full page scores above 0: with random weights not all do.
-    wanted = re.compile(r"score retained at ratio 0\.2, [1-4] pairs")
-    tables = [table for title, table in miniature.tables.items() if wanted.search(title)]
+    title_pattern = re.compile(r"score retained at ratio 0\.2, [1-4] pairs")
+    tables = [table for title, table in miniature.tables.items() if title_pattern.search(title)]
     assert len(tables) == len(KINDS)
     for ((heads, lines),) in tables:
         assert [line[0] for line in lines] == ["2", "3", "4", "6", "8", "10", "12"]
@@ -367,15 +248,31 @@ def test_calibration_and_efficiency(miniature):
     assert lines[0][1] == "100.00"
 
 
+def test_figures_of_suites(miniature):
+    backbones = [*miniature.models.values()]
+    for suite in PAPER_SUITES:
+        panels = miniature.figures[f"{suite}-retention.png"].axes
+        assert len(panels) == 2 * len(KINDS)
+        for panel in panels[::2]:  # NDCG@5; score retention stands beside it
+            model = next(m for m in backbones if panel.get_title().startswith(m))
+            full = plain_suite(miniature.held_out, model, suite, FULL)
+            assert len(lines := points(panel)) == len(paper_methods())
+            for name in paper_methods():
+                measured = [plain_suite(miniature.held_out, model, suite, Method(name, ratio)) for ratio in RATIOS]
+                retained = [pytest.approx(100 * ndcg / full, abs=0.06) for ndcg in measured]
+                assert lines[title_of(name)] == list(zip(RATIOS, retained, strict=True))
+        assert shows_colours(miniature.to / f"{suite}-retention.png", [COMPRESSORS[n].colour for n in paper_methods()])
+        assert len(miniature.figures[f"{suite}-storage.png"].axes) == len(KINDS)
+
+
 def test_plan_figures_and_paper_command(miniature):
     assert f"together {18 * PAGES} pages" in miniature.output
-    for name in (
-        *(f"{s}-retention.png" for s in PAPER_SUITES),
-        *(f"{s}-storage.png" for s in PAPER_SUITES),
-        "calibration.png",
-    ):
-        assert (miniature.to / name).stat().st_size > 10_000
-    assert list(miniature.to.glob("vidore-v2-*-latency.png"))
+    (latency,) = (path.name for path in miniature.to.glob("vidore-v2-*-latency.png"))
+    drawn = {f"{suite}-{kind}.png" for suite in PAPER_SUITES for kind in ("retention", "storage")}
+    assert set(miniature.figures) == {*drawn, "calibration.png", latency}
+    (panel,) = miniature.figures[latency].axes
+    assert set(points(panel)) == {title_of(name) for name in ("none", *paper_methods())}
+    assert len(miniature.figures["calibration.png"].axes) == 2 * len(KINDS)
     html = (miniature.to / "report.html").read_text()
     assert all(
         f"<h2>{heading}" in html for heading in ("In short", "Suites", "Against trained", "Data sets", "Calibration")

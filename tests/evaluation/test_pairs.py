@@ -19,8 +19,8 @@ def folder(tmp_path):
 
 def test_pairs_of_a_corpus_belong_together_and_depend_on_the_seed_only(folder):
     corpus = local_corpus(folder)
-    found = [(text, read_number(image)) for text, image in corpus_pairs([corpus], 40_000)]
-    assert found == [("text 11", 11), ("text 22", 22), ("text 33", 33), ("text 44", 44)]
+    pairs = [(text, read_number(image)) for text, image in corpus_pairs([corpus], 40_000)]
+    assert pairs == [("text 11", 11), ("text 22", 22), ("text 33", 33), ("text 44", 44)]
     some = [[t for t, _ in corpus_pairs([corpus], 40_000, 2, seed)] for seed in (1, 1, 2, 3, 4, 5)]
     assert some[0] == some[1]
     assert len({tuple(s) for s in some}) > 1
@@ -89,9 +89,9 @@ def test_without_held_out_pairs_it_is_said(folder, monkeypatch):
 
 
 def test_every_method_on_the_same_pairs(folder, models):
-    found = compare_on_pairs(models["colpali"], find_pairs(str(folder), 40_000), [0.25])
-    by_name = {k.method: k for k in found}
+    methods = compare_on_pairs(models["colpali"], find_pairs(str(folder), 40_000), [0.25])
+    by_name = {method.method: method for method in methods}
     assert by_name["anchorfold"].lead == 0
-    for kept in found:
-        assert kept.low <= kept.lead <= kept.high
-        assert by_name["anchorfold"].retention - kept.retention == pytest.approx(kept.lead)
+    for method in methods:
+        assert method.low <= method.lead <= method.high
+        assert by_name["anchorfold"].retention - method.retention == pytest.approx(method.lead)

@@ -1,15 +1,11 @@
 """A run that was killed goes on and finds the same numbers; another run in its folder is refused, and why."""
 
 import json
-import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +20,7 @@ from anchorfold.evaluation.methods import Method, choose_methods
 from anchorfold.evaluation.run import evaluate, model_folder
 from anchorfold.evaluation.score_pages import SAVE_EVERY, score_pages
 from anchorfold.page import PageState, PatchGrid
+from tests import forked
 from tests.number_reader import COLUMNS, ROWS, NumberReader, number_vectors, read_number, write_pdf
 
 PAGES, HELD_OUT = 40, "held-out pages"
@@ -127,9 +124,10 @@ LIVES = {"calibrating": 10, "first pages": PAGES + 3, "unsaved pages": PAGES + S
 
 
 def test_a_killed_run_finds_the_same_numbers(corpus, finished, tmp_path):
-    command = [sys.executable, "-m", "tests.evaluation.test_resuming", str(corpus), str(tmp_path)]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(-signal.SIGKILL)] * len(LIVES)
+    for when, life in LIVES.items():
+        process = forked.start(run, corpus, tmp_path / when, life)
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
     assert results(finished)["rows"][0]["ndcg"] == pytest.approx(100)
     for when in LIVES:
         assert not (tmp_path / when / "results.json").exists()
@@ -263,18 +261,3 @@ class TestAnotherRun:
         moved = own.rename(tmp_path / "elsewhere")
         compressors = compressors_of(self.calibrated, reader(), METHODS, tmp_path)
         assert len(score(moved, compressors, tmp_path / "run", reader(0)).pages) == PAGES
-
-
-def die_in_time(corpus, folder):
-    """One run that is killed in each of the ways, each a process of its own; prints how they ended."""
-    fork = multiprocessing.get_context("fork")  # the imports take longer than the runs
-    for when, life in LIVES.items():
-        process = fork.Process(target=run, args=(corpus, folder / when, life))
-        process.start()
-        process.join()
-        print(process.exitcode)
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    die_in_time(Path(sys.argv[1]), Path(sys.argv[2]))

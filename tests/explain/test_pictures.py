@@ -1,30 +1,35 @@
 import os
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from pypdfium2 import PdfDocument
 
 from anchorfold import AnchorFold, Index, PatchGrid
 from anchorfold.demo.corpus import handbook
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explain.originals import find_image
 from anchorfold.explain.pictures import draw, explain, light
+from tests.drawn_figures import recorded_figures, shows_colours
 from tests.number_reader import NumberReader, read_number, write_pdf
 
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
     folder = tmp_path_factory.mktemp("explained")
-    handbook().output(str(folder / "handbook.pdf"))
+    with PdfDocument(bytes(handbook().output())) as whole, PdfDocument.new() as one_page:
+        one_page.import_pages(whole, [5])
+        one_page.save(folder / "handbook.pdf")
     index = Index.create(folder / "my.index", compressor=AnchorFold(ratio=0.1))
     index.add(folder / "handbook.pdf")
     return index
 
 
 def test_the_words_light_up_where_they_stand(index):
-    explanation = explain(index, "pension insurance", "handbook.pdf", 6)
+    explanation = explain(index, "pension insurance", "handbook.pdf", 1)
     assert explanation.evidence.words == ("pension", "insurance")
     assert explanation.is_original
     assert explanation.retention is not None
@@ -35,7 +40,7 @@ def test_the_words_light_up_where_they_stand(index):
 
 
 def test_one_picture_with_all_words_and_each(index):
-    explanation = explain(index, "pension insurance employer wages", "handbook.pdf", 6, compare_full=False)
+    explanation = explain(index, "pension insurance employer wages", "handbook.pdf", 1, compare_full=False)
     assert explanation.retention is None
     unlit = replace(explanation.evidence, maps=torch.zeros_like(explanation.evidence.maps))
     picture, dark = (np.asarray(draw(e)) for e in (explanation, replace(explanation, evidence=unlit)))
@@ -70,9 +75,29 @@ def test_a_document_that_is_gone_or_has_changed(tmp_path):
 def test_the_case_study_draws_methods_and_ratios(index, tmp_path):
     from anchorfold.evaluation.figures.case_study import draw_case_study
 
-    _, row = index.page("handbook.pdf", 6)
+    _, row = index.page("handbook.pdf", 1)
     image, _ = find_image(row, index.model.page_pixels)
-    draw_case_study(index.model, image, "pension fund", ["anchorfold", "sap"], tmp_path / "case.png")
-    drawn = Image.open(tmp_path / "case.png")
-    assert drawn.width > 900
-    assert drawn.height > 900
+    with recorded_figures() as figures:
+        draw_case_study(
+            index.model, image, "pension fund", ["anchorfold", "sap"], tmp_path / "case.png", boxes=[(0, 0, 0.5, 0.25)]
+        )
+    panels = figures["case.png"].axes
+    titles = [panel.get_title() for panel in panels]
+    for title, start in zip(titles, [f"{m}, {r}x: " for m in ("AnchorFold", "SAP") for r in (5, 10, 20)], strict=True):
+        assert re.fullmatch(rf"{start}\d+\.\d % kept", title)
+    retention = explain(index, "pension fund", "handbook.pdf", 1).retention
+    assert float(titles[1].split()[-3]) == pytest.approx(retention, abs=1)  # the index is of that ratio, in 4 bits
+    for panel in panels:
+        picture = np.asarray(panel.get_images()[0].get_array()).astype(int)
+        assert (abs(picture[..., 0] - picture[..., 2]) > 20).any()  # the page is black on white: colour is evidence
+        (frame,) = panel.patches
+        assert (frame.get_width(), frame.get_height()) == (picture.shape[1] / 2, picture.shape[0] / 4)
+    assert shows_colours(tmp_path / "case.png", ["#C00000"])
+
+
+@pytest.mark.parametrize("text", ["0.1,0.2,0.5", "a,b,c,d", "0.5,0,0.1,1", "0,0,1,1.2"])
+def test_what_is_no_box_is_refused(text):
+    from anchorfold.evaluation.figures.case_study import parse_box
+
+    with pytest.raises(AnchorFoldError, match="is no box"):
+        parse_box(text)

@@ -2,39 +2,45 @@
 
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
+from anchorfold import AnchorFold, Index
+from anchorfold.index import ingest
 from anchorfold.index.live import LivePages
 from anchorfold.index.store.checking import check
 from anchorfold.index.store.table import PageTable
-from tests.number_reader import write_pdf
+from tests import forked
+from tests.number_reader import NumberReader, write_pdf
 
-WORKER = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[3])
-from tests.number_reader import NumberReader
-from anchorfold.index import ingest
-from anchorfold import AnchorFold, Index
-ingest.COMMIT_PAGES = 3
-index = Index.open_or_create(Path(sys.argv[2]), NumberReader(0.004), AnchorFold(ratio=0.5))
-print("ready", flush=True)
-report = index.add(Path(sys.argv[1]))
-print("done", report.pages, flush=True)
-"""
 KILLS = 12
 
 
-def start(documents: Path, index: Path) -> subprocess.Popen[str]:
-    root = Path(__file__).parent.parent.parent
-    command = [sys.executable, "-c", WORKER, str(documents), str(index), str(root)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def work(documents: Path, index: Path, connection: Connection) -> None:
+    """What a process does until it is killed: it says when it starts to add, and how many pages it has added."""
+    ingest.COMMIT_PAGES = 3
+    opened = Index.open_or_create(index, NumberReader(0.004), AnchorFold(ratio=0.5))
+    connection.send(None)
+    connection.send(opened.add(documents).pages)
+
+
+def start(documents: Path, index: Path):
+    """The process, and where it sends."""
+    ours, theirs = forked.Pipe(duplex=False)
+    process = forked.start(work, documents, index, theirs)
+    theirs.close()
+    return process, ours
+
+
+def answer(connection: Connection) -> int | None:
+    """The pages that were added; None of a process that was killed before its end."""
+    try:
+        return connection.recv() or connection.recv()
+    except EOFError:
+        return None
 
 
 def contents(index: Path) -> list[tuple[str, int, str]]:
@@ -44,14 +50,14 @@ def contents(index: Path) -> list[tuple[str, int, str]]:
 
 def kill_until_done(documents: Path, index: Path, rng: random.Random, check) -> int:
     for kills in range(KILLS + 1):
-        process = start(documents, index)
+        process, connection = start(documents, index)
         if kills < KILLS:
             if rng.random() < 0.8:
-                process.stdout.readline()
+                connection.poll(60)
             time.sleep(rng.uniform(0, 0.35))
-            process.send_signal(signal.SIGKILL)
-        finished = "done" in process.stdout.read()
-        process.wait()
+            process.kill()
+        finished = answer(connection) is not None
+        process.join()
         if (index / "head").exists():
             check(contents(index))
         if finished:
@@ -82,8 +88,9 @@ def test_an_index_survives_kills_and_is_finished_by_the_same_command(tmp_path, s
 def test_a_document_is_replaced_in_one_step_whenever_the_writer_dies(tmp_path):
     index = tmp_path / "my.index"
     path = write_pdf(tmp_path / "docs/a.pdf", list(range(40)))
-    process = start(tmp_path / "docs", index)
-    assert "done 40" in process.stdout.read()
+    process, connection = start(tmp_path / "docs", index)
+    assert answer(connection) == 40
+    process.join()
     (old,) = {digest for _, _, digest in contents(index)}
     write_pdf(path, list(range(500, 530)))
     seen = set()

@@ -4,7 +4,9 @@ import os
 import shutil
 
 import pytest
+from playwright.sync_api import expect
 
+expect.set_options(timeout=30_000)  # milliseconds; other tests may be at work beside the browser
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",

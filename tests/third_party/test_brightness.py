@@ -12,8 +12,10 @@ import httpx
 import pytest
 from playwright.sync_api import sync_playwright
 
+from tests.forked import completed
 from tests.serve.browser import launch
 
+pytestmark = pytest.mark.slow
 PACKAGE = Path(__file__).parent / "brightness"
 TITLE = "Every other 0.05"
 
@@ -39,12 +41,11 @@ def environment(site):
 
 
 @pytest.fixture(scope="module")
-def run(environment, folder):
+def run(site, folder):
     def run(*arguments):
-        command = [sys.executable, "-m", "anchorfold", *arguments]
-        completed = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
-        assert completed.returncode == 0, completed.stdout + completed.stderr
-        return completed.stdout
+        process = completed(*arguments, cwd=folder, PYTHONPATH=str(site))
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process.stdout
 
     return run
 
@@ -75,9 +76,9 @@ def index(run):
 
 def test_it_keeps_the_contracts(environment):
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(PACKAGE / "contracts.py")]
-    completed = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert completed.returncode == 0, completed.stdout
-    assert re.search(r"\d\d passed", completed.stdout)
+    process = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert process.returncode == 0, process.stdout
+    assert re.search(r"\d\d passed", process.stdout)
 
 
 def test_the_compressor_is_listed(run):

@@ -1,10 +1,6 @@
 """From a source into an index or an export: streamed, resumable, nothing lost and nothing twice."""
 
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 import weakref
 
@@ -19,8 +15,9 @@ from anchorfold.compressors import FullIndex, Pooling1D
 from anchorfold.errors import AnchorFoldError, LockedError, MismatchError
 from anchorfold.index.store.folder import is_index
 from anchorfold.index.store.lock import writer_lock
-from anchorfold.vectors import Fields, VectorPage, VectorSource, compress_source, open_source
+from anchorfold.vectors import Fields, VectorPage, VectorSource, compress_source, open_source, run
 from anchorfold.vectors.target import choose_target
+from tests import forked
 
 DIM = 16
 
@@ -145,7 +142,7 @@ class Counted(VectorSource):
 
     def __init__(self, pages):
         super().__init__("counted", Fields())
-        self.count, self.made, self.most = pages, [], 0
+        self.count, self.references, self.most = pages, [], 0
 
     @classmethod
     def claims(cls, address):
@@ -158,10 +155,10 @@ class Counted(VectorSource):
         for number in range(self.count):
             if wanted("a", number + 1):
                 page = VectorPage("a", number + 1, vectors_of(number))
-                self.made.append(weakref.ref(page))
+                self.references.append(weakref.ref(page))
                 yield page
                 del page
-                self.most = max(self.most, sum(reference() is not None for reference in self.made))
+                self.most = max(self.most, sum(reference() is not None for reference in self.references))
 
 
 class TestStreaming:
@@ -227,40 +224,36 @@ class TestExports:
             choose_target("x.npz", collection="y")
 
 
-WORKER = """
-import sys, time
-from anchorfold.compressors import Pooling1D
-from anchorfold.vectors import compress_source, open_source, run
-run.COMMIT_PAGES = 3
-print("ready", flush=True)
-report = compress_source(open_source(sys.argv[1]), sys.argv[2], Pooling1D(0.2), progress=lambda r: time.sleep(0.01))
-print("done", report.pages, flush=True)
-"""
+def work(source, index):
+    """What a process does until it is killed."""
+    run.COMMIT_PAGES = 3
+    compress_source(open_source(source), index, Pooling1D(0.2), progress=lambda _: time.sleep(0.01))
 
 
-@pytest.mark.slow
 def test_a_killed_run_is_finished_by_the_same_command(tmp_path):
     np.savez(tmp_path / "x.npz", **{f"a/{n}": vectors_of(n) for n in range(1, 61)})
     index, rng, before = tmp_path / "i", random.Random(3), 0
     for kill in (True, True, False):
-        process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(tmp_path / "x.npz"), str(index)], stdout=subprocess.PIPE, text=True
-        )
-        process.stdout.readline()
+        process = forked.start(work, str(tmp_path / "x.npz"), str(index))
         if kill:
-            waiting = time.monotonic()
-            while not is_index(index) and process.poll() is None and time.monotonic() - waiting < 20:
+            while not is_index(index) and process.is_alive():
                 time.sleep(0.01)
             time.sleep(rng.uniform(0.05, 0.4))
-            os.kill(process.pid, signal.SIGKILL)
-        finished = "done" in process.stdout.read()
-        process.wait()
+            process.kill()
+        process.join()
         if is_index(index):
             pages = Index.open(index).info().pages
             assert pages >= before
             before = pages
-    assert finished
+    assert process.exitcode == 0
     compress_source(open_source(str(tmp_path / "x.npz")), tmp_path / "undisturbed", Pooling1D(0.2))
     killed, undisturbed = stored(index), stored(tmp_path / "undisturbed")
     assert len(killed) == 60
     assert all(torch.equal(killed[name], undisturbed[name]) for name in undisturbed)
+
+
+def test_an_index_is_compressed_into_itself_and_needs_no_export(tmp_path):
+    source, target = Counted(1), choose_target(str(tmp_path / "x.index"))
+    assert target.folder(source, Pooling1D(0.2), None) == tmp_path / "x.index"
+    with pytest.raises(AnchorFoldError, match="is an index: it needs no export"):
+        target.export(tmp_path)

@@ -269,3 +269,19 @@ def test_another_package_brings_its_own():
         assert page.document == "a"
     finally:
         SOURCES.unregister("one")
+
+
+def test_safetensors_in_one_tensor_with_offsets(tmp_path):
+    stacked = torch.from_numpy(np.concatenate(list(PAGES.values())))
+    offsets = torch.tensor(np.cumsum([0, *map(len, PAGES.values())]))
+    save_file({"vectors": stacked, "offsets": offsets}, tmp_path / "report.safetensors")
+    source = open_source(str(tmp_path / "report.safetensors"))
+    assert len(source) == len(PAGES)
+    pages = list(source.pages(lambda _, page: page != 2))
+    assert [(page.document, page.page) for page in pages] == [("report", number) for number in (1, 3, 4, 5, 6)]
+    expected = list(PAGES.values())
+    for page in pages:
+        np.testing.assert_array_equal(page.vectors, expected[page.page - 1])
+    save_file({"matrix": stacked, "offsets": offsets}, tmp_path / "other.safetensors")
+    with pytest.raises(AnchorFoldError, match="has offsets but no vectors: name their tensor with --vectors"):
+        list(open_source(str(tmp_path / "other.safetensors")).pages(lambda *_: True))

@@ -40,7 +40,7 @@ class RandomAnchors(BudgetCompressor):
         return cluster(page.embeddings, saliency, m)
 
 
-def compare(agc: Path, plain: Path, validation: Validation, cap: int, batch_size: int = 16) -> dict[str, float]:
+def controlled_ndcg(agc: Path, plain: Path, validation: Validation, cap: int, batch_size: int = 16) -> dict[str, float]:
     """NDCG@5 of a model trained with universal tokens, of one trained without, and of random anchors on both."""
     trained, untrained = (anchorfold.load(folder, device="cpu") for folder in (agc, plain))
     assert isinstance(untrained, ColQwen)
@@ -63,7 +63,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         validation = validation_of(corpus_rows(arguments.corpus, Path(folder), pixels=2_000_000))
-        for name, value in compare(arguments.agc, arguments.plain, validation, arguments.cap).items():
+        for name, value in controlled_ndcg(arguments.agc, arguments.plain, validation, arguments.cap).items():
             print(f"{value:.3f}  {name}")
 
 

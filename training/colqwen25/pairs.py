@@ -70,9 +70,9 @@ def open_page(image: Any) -> Image.Image:
 def corpus_rows(corpus_folder: Path, folder: Path, pixels: int) -> list[Row]:
     """One row for each answer to each query of a corpus folder, its pages rendered as PNG files in `folder`."""
     corpus = local_corpus(corpus_folder)
-    wanted = {page for query in corpus.queries for page in query.relevant}
+    relevant = {page for query in corpus.queries for page in query.relevant}
     folder.mkdir(parents=True, exist_ok=True)
-    files = {page: folder / f"{digest(page):016x}.png" for page in corpus.names() if page in wanted}
+    files = {page: folder / f"{digest(page):016x}.png" for page in corpus.names() if page in relevant}
     missing = {page for page, file in files.items() if not file.is_file()}
     for page, image in corpus.pages(pixels, only=missing) if missing else ():
         beside = files[page].with_suffix(".new")

@@ -65,19 +65,19 @@ def ndcg(model: Nano, folder: Path, documents: Sequence[str] | None = None) -> d
         else torch.zeros(len(query_vectors), 1)
         for p in pages
     ]
-    ways: dict[str, list[Tensor]] = {"all words alike": [torch.ones(m.shape[1]) for m in matches]}
+    weightings: dict[str, list[Tensor]] = {"all words alike": [torch.ones(m.shape[1]) for m in matches]}
     for floor in FLOORS:
-        ways[f"by count, floor {floor}"] = [loudness(p, floor, None) for p in pages]
-        ways[f"by count and length, floor {floor}"] = [
+        weightings[f"by count, floor {floor}"] = [loudness(p, floor, None) for p in pages]
+        weightings[f"by count and length, floor {floor}"] = [
             loudness(p, floor, n) for p, n in zip(pages, lengths, strict=True)
         ]
     results = {}
-    for way, loud in ways.items():
+    for weighting, loud in weightings.items():
         best = torch.stack([(m * scale).amax(1) if len(scale) else m[:, 0] for m, scale in zip(matches, loud, strict=True)], 1)  # fmt: skip  # noqa: E501
         scores = torch.zeros(len(queries), len(ids)).index_add_(0, owner, best)
         rankings = {q.id: {ids[i]: float(row[i]) for i in row.topk(min(10, len(ids))).indices.tolist()}
                     for q, row in zip(queries, scores, strict=True)}  # fmt: skip
-        results[way] = float(np.mean(list(ndcg_by_query(rankings, queries).values())))
+        results[weighting] = float(np.mean(list(ndcg_by_query(rankings, queries).values())))
     return results
 
 
@@ -89,8 +89,8 @@ def main() -> None:
     model = anchorfold.load("nano")
     assert isinstance(model, Nano)
     documents = arguments.documents.split(",") if arguments.documents else None
-    for way, value in ndcg(model, arguments.corpus, documents).items():
-        print(f"{way:34} {value:5.1f}", flush=True)
+    for weighting, value in ndcg(model, arguments.corpus, documents).items():
+        print(f"{weighting:34} {value:5.1f}", flush=True)
 
 
 if __name__ == "__main__":

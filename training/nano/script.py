@@ -88,15 +88,15 @@ class TopicScript(Script):
     def __init__(self, rng: random.Random, topic: Topic) -> None:
         super().__init__(rng, rng.sample(topic.nouns, 14))
         self.name = rng.choice(topic.names)
-        self.said: list[str] = []
+        self.phrases: list[str] = []
         nouns = rng.sample(self.vocabulary, 2)
-        self.about = self.rng.choice(TITLES).format(nouns[0], nouns[1], self.name)
+        self.headline = self.rng.choice(TITLES).format(nouns[0], nouns[1], self.name)
 
     def word(self) -> str:
         return self.rng.choice(self.vocabulary)
 
     def title(self) -> str:
-        return self.case(self.about)
+        return self.case(self.headline)
 
     def heading(self) -> str:
         return self.say(" ".join(self.rng.sample(self.vocabulary, self.rng.randint(1, 2))))
@@ -105,13 +105,13 @@ class TopicScript(Script):
         return self.say(" ".join(self.rng.sample(self.vocabulary, self.rng.choice([1, 1, 2]))))
 
     def say(self, text: str) -> str:
-        self.said.append(text)
+        self.phrases.append(text)
         return self.case(text)
 
     def questions(self, printed: set[str]) -> dict[str, str]:
         """One about the title and one about three words that stand below, all of them `printed`."""
-        title = [w for w in self.about.lower().replace(":", "").split() if w in printed]
-        below = [w for w in dict.fromkeys(" ".join(self.said).split()) if w in printed and w not in title]
+        title = [w for w in self.headline.lower().replace(":", "").split() if w in printed]
+        below = [w for w in dict.fromkeys(" ".join(self.phrases).split()) if w in printed and w not in title]
         ask = {"title": " ".join(title)} if len(set(title) & {*self.vocabulary, self.name.lower()}) > 1 else {}
         if len(below) > 2:
             first, second, third = self.rng.sample(below, 3)

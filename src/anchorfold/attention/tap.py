@@ -132,13 +132,13 @@ class AttentionTap:
         self, model: nn.Module, layers: Sequence[nn.Module], signals: Iterable[Signal], gradients: bool = False
     ) -> None:
         self.model, self.layers, self.gradients = model, list(layers), gradients
-        self.wanted: dict[int, list[Signal]] = {}
+        self.signals_by_layer: dict[int, list[Signal]] = {}
         for signal in dict.fromkeys(signals):
             if not 0 <= signal.layer < len(self.layers):
                 raise UnreadableAttentionError(
                     f"{signal} names a layer that does not exist: the model has {len(self.layers)}."
                 )
-            self.wanted.setdefault(signal.layer, []).append(signal)
+            self.signals_by_layer.setdefault(signal.layer, []).append(signal)
         self.pages: list[dict[Signal, Tensor]] = []
         self._visual: list[Tensor] | None = None
         self._valid: list[Tensor] = []
@@ -160,8 +160,8 @@ class AttentionTap:
         self._seen = set()
 
     def __enter__(self) -> Self:
-        if self.wanted:
-            observers = {self.layers[number]: self._observer(number) for number in self.wanted}
+        if self.signals_by_layer:
+            observers = {self.layers[number]: self._observer(number) for number in self.signals_by_layer}
             for module in observers:
                 _require_readable(module)
             self._open.enter_context(_observed(self.model, observers))
@@ -171,7 +171,7 @@ class AttentionTap:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._open.close()
-        missed = set(self.wanted) - self._seen
+        missed = set(self.signals_by_layer) - self._seen
         if kind is None and self._visual is not None and missed:
             raise UnreadableAttentionError(
                 f"{type(self.model).__name__} does not route attention through transformers' AttentionInterface "
@@ -180,7 +180,7 @@ class AttentionTap:
 
     def _observer(self, number: int) -> Observer:
         module = self.layers[number]
-        signals = self.wanted[number]
+        signals = self.signals_by_layer[number]
         kinds = {type(s): [r for r in signals if type(r) is type(s)] for s in signals}
 
         def timed(query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:

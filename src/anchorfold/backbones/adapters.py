@@ -55,15 +55,15 @@ def add_adapter(model: nn.Module, folder: Path, merge: bool) -> None:
     config.target_modules = sorted(adapted)
     inject_adapter_in_model(config, model)
     state = model.state_dict()
-    wanted = get_peft_model_state_dict(model, save_embedding_layers=False)
+    expected = get_peft_model_state_dict(model, save_embedding_layers=False)
     where = {key: key if key in state else _inside(key) for key in whole}
-    shapes = {k: v.shape for k, v in wanted.items()} | {key: state[name].shape for key, name in where.items()}
+    shapes = {k: v.shape for k, v in expected.items()} | {key: state[name].shape for key, name in where.items()}
     given = {k: v.shape for k, v in (saved | whole).items()}
     _refuse(
         folder,
         {
-            "missing_keys": [*(wanted.keys() - saved.keys()), *(f"{name}.lora_A.weight" for name in meant - adapted)],
-            "unexpected_keys": saved.keys() - wanted.keys(),
+            "missing_keys": [*(expected.keys() - saved.keys()), *(f"{name}.lora_A.weight" for name in meant - adapted)],
+            "unexpected_keys": saved.keys() - expected.keys(),
             "mismatched_keys": [(k, given[k], shapes[k]) for k in given if k in shapes and given[k] != shapes[k]],
         },
     )

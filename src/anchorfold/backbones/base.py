@@ -21,6 +21,7 @@ from anchorfold.attention.model_lock import model_lock, own_thread
 from anchorfold.attention.signals import Signal
 from anchorfold.attention.tap import AttentionTap
 from anchorfold.backbones.calibrations import calibration_file
+from anchorfold.backbones.causality import CausalBackboneWarning, first_is_blind_to_last
 from anchorfold.backbones.failures import preparing_pages, running_model
 from anchorfold.backbones.fingerprint import kind_of, weights_fingerprint
 from anchorfold.backbones.query_words import ExplainedQuery, label_tokens
@@ -28,10 +29,6 @@ from anchorfold.compressors import Compressor, FullIndex
 from anchorfold.page import EncodedPage, PageState, PatchGrid
 
 PageImage = Image.Image | str | Path
-
-
-class CausalBackboneWarning(UserWarning):
-    """The backbone's visual tokens cannot look ahead, which the method assumes they can."""
 
 
 @dataclass
@@ -200,13 +197,7 @@ class Retriever(ABC):
         """Say once what a causal backbone means for compressors that listen to its attention."""
         if not self._warned and self.is_causal:
             self._warned = True
-            warnings.warn(
-                f"{self.name} is causal: its visual tokens cannot look ahead, so attention drains into the first ones "
-                "of a page, and AnchorFold, SAP and DocPruner lose their meaning; take a backbone with bidirectional "
-                "attention, or another method (`anchorfold calibrate --compare` tells which).",
-                CausalBackboneWarning,
-                stacklevel=3,
-            )
+            warnings.warn(CausalBackboneWarning.of(self.name), stacklevel=3)
 
     def _batch_states(self, images: list[Image.Image], signals: list[Signal]) -> Iterable[PageState]:
         with model_lock(self.model):  # preparing too: a tokenizer keeps its padding and truncation between calls
@@ -241,25 +232,8 @@ class Retriever(ABC):
 
     def _find_causal(self) -> bool:
         batch = self.prepare_pages([Image.new("RGB", (224, 224), "white")])
-        visual = batch.visual[0].nonzero().flatten()
-        last = int(visual[-1])
-
-        @own_thread
-        def disturb(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-            states = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
-            states = states.clone()
-            states[0, last] += torch.linspace(-3, 3, states.shape[-1], dtype=states.dtype, device=states.device)
-            if "hidden_states" in kwargs:
-                return args, {**kwargs, "hidden_states": states}
-            return (states, *args[1:]), kwargs
-
-        before = self._hidden(batch.inputs)[0, visual[0]]
-        handle = self.attention_layers[0].register_forward_pre_hook(disturb, with_kwargs=True)
-        try:
-            after = self._hidden(batch.inputs)[0, visual[0]]
-        finally:
-            handle.remove()
-        return bool(torch.equal(before, after))
+        (visual,) = batch.visual[:1]
+        return first_is_blind_to_last(lambda: self._hidden(batch.inputs)[0, visual], self.attention_layers[0], visual)
 
 
 class PromptedRetriever(Retriever):

@@ -7,18 +7,18 @@ import torch
 from anchorfold.errors import AnchorFoldError
 
 
-def choose_device(wanted: str | torch.device | None = None) -> torch.device:
+def choose_device(name: str | torch.device | None = None) -> torch.device:
     """The device of that name, or the best one there is; one clear sentence if it cannot be used here."""
-    if not wanted:
+    if not name:
         return torch.device(available_devices()[0])
     try:
-        device = torch.device(wanted)
+        device = torch.device(name)
     except RuntimeError:
-        raise AnchorFoldError(f"there is no device {str(wanted)!r}: choose {_choice()}.") from None
+        raise AnchorFoldError(f"there is no device {str(name)!r}: choose {_choice()}.") from None
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError):
-        raise AnchorFoldError(f"the device {str(wanted)!r} is not available here: choose {_choice()}.") from None
+        raise AnchorFoldError(f"the device {str(name)!r} is not available here: choose {_choice()}.") from None
     if device.type == "meta":
         raise AnchorFoldError(f"the device 'meta' cannot compute anything: choose {_choice()}.")
     return device

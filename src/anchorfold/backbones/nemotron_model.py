@@ -65,8 +65,10 @@ class NemotronConfig(PretrainedConfig):
     @classmethod
     def from_files(cls, name: str, config: dict[str, Any], processor: dict[str, Any]) -> NemotronConfig:
         """From a checkpoint's `config.json` and `processor_config.json` (empty if it has none)."""
-        said = {ours: processor[theirs] for theirs, ours in PROCESSOR_KEYS.items() if processor.get(theirs) is not None}
-        values = {**config, **said}
+        overrides = {
+            ours: processor[theirs] for theirs, ours in PROCESSOR_KEYS.items() if processor.get(theirs) is not None
+        }
+        values = {**config, **overrides}
         wrong = _foreign(values)
         if not wrong:
             shape = cls(**_architecture(values))

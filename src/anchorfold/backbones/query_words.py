@@ -38,7 +38,7 @@ def label_pieces(text: str, pieces: Sequence[str]) -> tuple[list[str], list[int 
     labels: list[int | None] = []
     at = 0
     for piece in plain:
-        place = at - start if start >= 0 else -1
-        labels.append(owner[place] if piece and 0 <= place < len(owner) else None)
+        offset = at - start if start >= 0 else -1
+        labels.append(owner[offset] if piece and 0 <= offset < len(owner) else None)
         at += len(piece)
     return words, labels

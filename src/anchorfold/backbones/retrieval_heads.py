@@ -110,15 +110,15 @@ class ColModernVBert(RetrievalHead):
         """From the `<row_i_col_j>` marks in each page's prompt."""
         side = round(self.processor.image_seq_len**0.5)
         tokens = self.processor.tokenizer.convert_ids_to_tokens
-        found: list[PatchGrid | None] = []
+        grids: list[PatchGrid | None] = []
         for ids in inputs["input_ids"].tolist():
             marks = [t.strip("<>").split("_") for t in set(tokens(ids)) if t.startswith("<row_")]
             if not marks:
-                found.append(PatchGrid.single(side, side))
+                grids.append(PatchGrid.single(side, side))
                 continue
             down, across = max(int(m[1]) for m in marks), max(int(m[3]) for m in marks)
-            found.append(PatchGrid.tiled(across, down, side, side, thumbnail=True))
-        return found
+            grids.append(PatchGrid.tiled(across, down, side, side, thumbnail=True))
+        return grids
 
 
 def merged_grids(image_grid_thw: Tensor, merge: int) -> list[PatchGrid | None]:

@@ -71,7 +71,7 @@ def fitting_problems(report: Mapping[str, Any], not_used: Collection[str] = ()) 
         report: `missing_keys`, `unexpected_keys`, `mismatched_keys` (key, saved and wanted shape) and `error_msgs`.
         not_used: patterns of weights that may be there all the same.
     """
-    shapes = {f"{key} {list(saved)} for {list(wanted)}" for key, saved, wanted in report.get("mismatched_keys", ())}
+    shapes = {f"{key} {list(saved)} for {list(expected)}" for key, saved, expected in report.get("mismatched_keys", ())}
     problems = [
         _count(_others(report.get("missing_keys", ()), MAY_BE_ABSENT), "missing"),
         _count(_others(report.get("unexpected_keys", ()), [*NOT_USED, *not_used]), "unknown to it"),

@@ -71,7 +71,7 @@ def ablate_command(
     methods = [Method("none", 1.0), *changes]
     rows = run_suites(corpora, retriever, methods, to, what, calibration=None, batch=batch, loaders=loaders, quiet=True)
     ndcg = [fmean(of_corpus[i].ndcg for of_corpus in rows) for i in range(len(methods))]
-    kept = [fmean(of_corpus[i].score_retention for of_corpus in rows) for i in range(1, len(methods))]
+    retained = [fmean(of_corpus[i].score_retention for of_corpus in rows) for i in range(1, len(methods))]
     result = {
         "ablation": what.value, "corpus": corpus, "data_sets": len(corpora), "model": retriever.name,
         "family": retriever.family, "fingerprint": retriever.fingerprint, "ratio": ratio, "full": ndcg[0],
@@ -79,7 +79,7 @@ def ablate_command(
         "rows": [
             {"name": m.name, "window": list(m.window or retriever.settings.window), "ndcg": n, "score_retention": k,
              "pair_retention": None if retentions is None else retentions[i]}
-            for i, (m, n, k) in enumerate(zip(changes, ndcg[1:], kept, strict=True))
+            for i, (m, n, k) in enumerate(zip(changes, ndcg[1:], retained, strict=True))
         ],
     }  # fmt: skip
     folder = model_folder(to, retriever) / what
@@ -106,6 +106,6 @@ def choose_changes(
         windows = relative_windows(model.settings.layers)
         changes = [Method(name, ratio, window=window) for name, window in windows]
         return changes, window_retentions(model, given, [(w, model.settings.steps) for _, w in windows]), source
-    found = calibrate(model, given)
-    changes = [Method(f"K={k}", ratio, window=window, steps=k) for k, window in found.windows.items()]
-    return changes, [fmean(found.values[k]) for k in found.windows], source
+    calibration = calibrate(model, given)
+    changes = [Method(f"K={k}", ratio, window=window, steps=k) for k, window in calibration.windows.items()]
+    return changes, [fmean(calibration.values[k]) for k in calibration.windows], source

@@ -21,7 +21,7 @@ def agreement_command(
     index: Annotated[Path, typer.Argument(help="The index.", show_default=False)],
     queries: Annotated[Path, typer.Argument(help='A file with a query a line, or JSON lines with a "text".', show_default=False)],  # noqa: E501
     top: Annotated[int, typer.Option("--top", "-k", min=1, help="Pages of an answer.")] = 10,
-    wanted: Annotated[float, typer.Option("--overlap", min=0, max=1, help="The share of these pages that should agree.")] = 0.98,  # noqa: E501
+    overlap: Annotated[float, typer.Option("--overlap", min=0, max=1, help="The share of these pages that should agree.")] = 0.98,  # noqa: E501
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     model: ModelPlace = None,
     device: Device = None,
@@ -42,7 +42,7 @@ def agreement_command(
     if scanner.candidates is None:
         raise AnchorFoldError(f"{index} has {int(scanner.live.allowed.sum()):,} pages and no candidate stage: every search scores all of them.")  # fmt: skip  # noqa: E501
     figures = agreement(scanner, opened.encode_queries(texts), top)
-    enough = next((f.candidates for f in figures if f.overlap >= wanted), None)
+    enough = next((f.candidates for f in figures if f.overlap >= overlap), None)
     if as_json:
         print(json.dumps({"enough": enough, "figures": [asdict(f) for f in figures]}))
         return
@@ -50,9 +50,9 @@ def agreement_command(
     heads = ("candidates", f"first {top} agree", "first page agrees", "time / scan of all")
     table([(head, "right") for head in heads], rows, f"{index}, {len(texts):,} queries")
     if enough is None:
-        out.print(f"no number of candidates reaches {100 * wanted:g} %: use --exact.")
+        out.print(f"no number of candidates reaches {100 * overlap:g} %: use --exact.")
     else:
-        out.print(f"{enough:,} candidates are enough for {100 * wanted:g} %: anchorfold search {index} --candidates {enough}", markup=False)  # fmt: skip  # noqa: E501
+        out.print(f"{enough:,} candidates are enough for {100 * overlap:g} %: anchorfold search {index} --candidates {enough}", markup=False)  # fmt: skip  # noqa: E501
 
 
 def read_texts(path: Path) -> list[str]:

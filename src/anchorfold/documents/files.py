@@ -124,22 +124,22 @@ def _walk(path: str, skip: Skip, above: set[str], hidden: str | None) -> Iterato
             yield from _walk(inside, skip, above | {real}, hidden)
 
 
-def require_name(wanted: str) -> None:
+def require_name(pattern: str) -> None:
     """Refuse an empty name: as a path it would mean the current folder, and everything in it."""
-    if not wanted.strip():
+    if not pattern.strip():
         raise AnchorFoldError("an empty name means no document: give a name, a folder or a pattern such as '*.pdf'.")
 
 
-def matches(wanted: str, document: str, source: str) -> bool:
+def matches(pattern: str, document: str, source: str) -> bool:
     """Whether a name as given, a path, a folder or a pattern means this document."""
-    require_name(wanted)
+    require_name(pattern)
     # macOS may store names decomposed, and people type them composed.
-    wanted, document, source = (unicodedata.normalize("NFC", text) for text in (wanted, document, source))
-    plain = os.path.normpath(wanted)
-    if plain in (document, source) or source_of(wanted) == source:
+    pattern, document, source = (unicodedata.normalize("NFC", text) for text in (pattern, document, source))
+    plain = os.path.normpath(pattern)
+    if plain in (document, source) or source_of(pattern) == source:
         return True
     inside = plain.rstrip(os.sep) + os.sep
-    if document.startswith(inside) or source.startswith(source_of(wanted).rstrip(os.sep) + os.sep):
+    if document.startswith(inside) or source.startswith(source_of(pattern).rstrip(os.sep) + os.sep):
         return True
     name = os.path.basename(document)
-    return wanted == name or fnmatch.fnmatchcase(document, wanted) or fnmatch.fnmatchcase(name, wanted)
+    return pattern == name or fnmatch.fnmatchcase(document, pattern) or fnmatch.fnmatchcase(name, pattern)

@@ -25,7 +25,8 @@ from PIL import Image
 
 from anchorfold.attention.layer_settings import UncalibratedWarning
 from anchorfold.attention.listening_time import measured_listening
-from anchorfold.backbones.base import CausalBackboneWarning, Retriever
+from anchorfold.backbones.base import Retriever
+from anchorfold.backbones.causality import CausalBackboneWarning
 from anchorfold.compressors import Compressor
 from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation.benchmarks import find_corpora
@@ -33,7 +34,6 @@ from anchorfold.evaluation.corpus import local_corpus
 from anchorfold.evaluation.held_out import find_held_out, ready_compressors, sample_pages
 from anchorfold.evaluation.methods import Method
 
-WARM_UP, SAMPLE, PASSES = 30, 200, 3
 EFFICIENCY_FILE = "efficiency.json"
 
 
@@ -71,7 +71,7 @@ def time_method(
     batches = [model.prepare_pages([image]) for image in images]
     totals: list[list[float]] = []
     compressions: list[list[float]] = []
-    vectors = kept = 0
+    vectors = stored = 0
     for number in range(passes + 1):
         total, compression = [], []
         for batch in batches[:warm_up] if number == 0 else batches:
@@ -87,12 +87,12 @@ def time_method(
                 ended = time.perf_counter()
             total.append(1000 * (ended - began))
             compression.append(1000 * (ended - encoded + listened.seconds))
-            vectors, kept = vectors + len(full), kept + len(small)
+            vectors, stored = vectors + len(full), stored + len(small)
         if number:
             totals.append(total)
             compressions.append(compression)
         else:
-            vectors = kept = 0
+            vectors = stored = 0
     if model.device.type == "cuda":
         memory = torch.cuda.max_memory_allocated(model.device) / 1e6
     else:
@@ -102,7 +102,7 @@ def time_method(
     ordered = sorted(t for times in totals for t in times)
     return Latency(
         label, statistics.fmean(compression_means), spread(compression_means), statistics.fmean(means), spread(means),
-        ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))], 100 * kept / max(vectors, 1), memory,
+        ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))], 100 * stored / max(vectors, 1), memory,
     )  # fmt: skip
 
 

@@ -21,8 +21,6 @@ from anchorfold.evaluation.run_folder import write_json
 from anchorfold.evaluation.training_set import SEED, TRAINING_SET, training_images
 from anchorfold.page import PageState
 
-PAGES = 128  # in the paper
-
 
 @dataclass(frozen=True)
 class HeldOut:

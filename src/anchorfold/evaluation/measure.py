@@ -56,7 +56,7 @@ def measure(scored: PageScores, queries: Sequence[Query], labels: Sequence[str])
     for label in labels:
         scores = scored.scores(label)
         rankings: dict[str, dict[str, float]] = {}
-        kept: dict[str, float] = {}
+        retained: dict[str, float] = {}
         for start in range(0, len(queries), QUERIES):
             block = torch.from_numpy(np.array(scores[:, start : start + QUERIES].T))
             top = block.topk(min(RANKED, len(scored.pages)))
@@ -65,9 +65,9 @@ def measure(scored: PageScores, queries: Sequence[Query], labels: Sequence[str])
                 rankings[query.id] = {scored.pages[i]: score for i, score in zip(best, values, strict=True)}
                 pairs = retention(torch.from_numpy(full[pages, number]), torch.from_numpy(scores[pages, number]))
                 if not bool(pairs.isnan().all()):
-                    kept[query.id] = float(pairs.nanmean())
+                    retained[query.id] = float(pairs.nanmean())
         size = int(scored.lengths(label).sum())
-        measured[label] = Measured(label, ndcg_by_query(rankings, queries), kept, size, size * scored.dim * 2)
+        measured[label] = Measured(label, ndcg_by_query(rankings, queries), retained, size, size * scored.dim * 2)
     return measured
 
 
@@ -81,7 +81,7 @@ def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def compare(one: dict[str, float], other: dict[str, float]) -> dict[str, Any]:
+def paired_difference(one: dict[str, float], other: dict[str, float]) -> dict[str, Any]:
     """The mean difference over the queries that both have, with a paired 95 % bootstrap interval."""
     shared = sorted(one.keys() & other.keys())
     differences = [one[q] - other[q] for q in shared]

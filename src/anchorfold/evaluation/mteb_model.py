@@ -50,12 +50,12 @@ class FoldedSearch:
     def search(self, queries: Any, *, top_k: int, top_ranked: Any = None, **_: Any) -> dict[str, dict[str, float]]:
         """The best pages of every query: query id to page id to score."""
         encoded = self.model.encode_queries(list(queries["text"]))
-        found: dict[str, dict[str, float]] = {}
+        rankings: dict[str, dict[str, float]] = {}
         for identity, query in zip(queries["id"], encoded, strict=True):
             allowed = None if top_ranked is None else set(top_ranked[identity])
             chosen = [i for i, page in enumerate(self._ids) if allowed is None or page in allowed]
             scores = maxsim([query], [self._pages[i] for i in chosen])[0]
             best = torch.topk(scores, min(top_k, len(scores)))
-            places = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-            found[str(identity)] = {self._ids[chosen[i]]: float(s) for i, s in places}
-        return found
+            hits = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            rankings[str(identity)] = {self._ids[chosen[i]]: float(s) for i, s in hits}
+        return rankings

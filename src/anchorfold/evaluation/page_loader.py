@@ -1,22 +1,17 @@
-"""Pages ahead of the model: rendered and decoded by processes, made ready for the model by a thread."""
+"""Pages rendered and decoded by processes of their own. They import this file, and so nothing of models."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
 from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from anchorfold.backbones.base import PageBatch, Retriever, batched
-from anchorfold.backbones.failures import preparing_pages
 from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation.corpus import Corpus, PageSource
 
-AHEAD = 2  # batches that are ready before the model asks
 T = TypeVar("T")
 
 NamedPage = tuple[str, Image.Image]
@@ -56,8 +51,8 @@ class Share(IterableDataset[tuple[str, Image.Image | str]]):
         worker = get_worker_info()
         number, count = (worker.id, worker.num_workers) if worker is not None else (0, 1)
         try:
-            for place, (name, render) in enumerate(islice(self.source(self.pixels), self.skip, None)):
-                if place % count == number:
+            for position, (name, render) in enumerate(islice(self.source(self.pixels), self.skip, None)):
+                if position % count == number:
                     yield name, render()
         except AnchorFoldError as error:
             yield "", str(error)  # an exception would come out with the process's traceback for its message
@@ -65,34 +60,3 @@ class Share(IterableDataset[tuple[str, Image.Image | str]]):
 
 def _unchanged(item: T) -> T:
     return item
-
-
-def ready_batches(
-    model: Retriever, pages: Iterator[NamedPage], size: int
-) -> Iterator[tuple[list[NamedPage], PageBatch]]:
-    """Batches of pages with the model's inputs for them on its device, prepared while the model is at work."""
-
-    def prepared() -> Iterator[tuple[list[NamedPage], PageBatch]]:
-        for batch in batched(pages, size):
-            with preparing_pages():
-                inputs = model.prepare_pages([image.convert("RGB") for _, image in batch])
-            yield batch, inputs
-
-    yield from ahead(prepared())
-
-
-def ahead(items: Iterator[T], depth: int = AHEAD) -> Iterator[T]:
-    """The same items, made by a thread that is up to `depth` of them ahead.
-
-    >>> list(ahead(iter("abc")))
-    ['a', 'b', 'c']
-    """
-    end = object()
-    pool = ThreadPoolExecutor(1, "pages ahead")
-    try:
-        coming = deque(pool.submit(next, items, end) for _ in range(depth))
-        while (item := coming.popleft().result()) is not end:
-            coming.append(pool.submit(next, items, end))
-            yield item  # type: ignore[misc]
-    finally:
-        pool.shutdown(cancel_futures=True)

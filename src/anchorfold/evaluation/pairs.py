@@ -30,8 +30,8 @@ def corpus_pairs(corpora: Sequence[Corpus], pixels: int, count: int = COUNT, see
     for number, page, text in candidates[:count]:
         texts.setdefault((number, page), []).append(text)
     for number, corpus in enumerate(corpora):
-        wanted = {page for owner, page in texts if owner == number}
-        for page, image in corpus.pages(pixels, only=wanted) if wanted else ():
+        relevant = {page for owner, page in texts if owner == number}
+        for page, image in corpus.pages(pixels, only=relevant) if relevant else ():
             for text in texts[number, page]:
                 yield text, image
 

@@ -8,7 +8,7 @@ from typing import Any
 from anchorfold.compressors import FullIndex, title_of
 from anchorfold.evaluation import paper
 from anchorfold.evaluation.benchmarks import PAPER_SUITES
-from anchorfold.evaluation.measure import compare
+from anchorfold.evaluation.measure import paired_difference
 from anchorfold.evaluation.methods import OURS, RATIOS
 from anchorfold.evaluation.results import Row, beside, budget_of
 from anchorfold.evaluation.suites import Findings, Suite, headlines, paper_headline
@@ -152,7 +152,7 @@ def duels(results: dict[str, Any]) -> list[tuple[str, ...]]:
             continue
         line = [method, budget_of(row)]
         for value in ("ndcg", "retention"):
-            gap = compare(ours[value], queries[row["label"]][value])
+            gap = paired_difference(ours[value], queries[row["label"]][value])
             line += [f"{gap['difference']:+.1f}", f"{gap['low']:+.1f} to {gap['high']:+.1f}"]
         lines.append(tuple(line))
     return lines

@@ -11,7 +11,7 @@ from typing import Any
 from anchorfold import __version__
 from anchorfold.evaluation import paper
 from anchorfold.evaluation.corpus import Corpus
-from anchorfold.evaluation.measure import Measured, compare, interval
+from anchorfold.evaluation.measure import Measured, interval, paired_difference
 from anchorfold.evaluation.methods import FULL, Method
 from anchorfold.evaluation.run_folder import write_json
 
@@ -61,7 +61,7 @@ def summarise(measured: dict[str, Measured], methods: Sequence[Method], corpus: 
                 score_retention=fmean(values.retention.values()) if values.retention else 100.0,
                 realised=100 * values.vectors / max(full.vectors, 1), bytes=values.bytes,
                 by_kind={k: fmean(values.ndcg[i] for i in ids) for k, ids in kinds.items()},
-                against_full=compare(values.ndcg, full.ndcg),
+                against_full=paired_difference(values.ndcg, full.ndcg),
                 paper=in_paper(corpus, backbone, method),
             )
         )  # fmt: skip

@@ -15,7 +15,6 @@ from anchorfold.evaluation.plan import Plan, progress_line
 from anchorfold.evaluation.results import RESULTS_FILE, Row, save, summarise
 from anchorfold.evaluation.score_pages import score_pages
 
-RESULTS = Path("results")
 CALIBRATED_FILE = "calibrated-methods.json"
 
 

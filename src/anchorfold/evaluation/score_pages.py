@@ -17,7 +17,8 @@ from anchorfold.backbones.base import Retriever
 from anchorfold.backbones.failures import running_model
 from anchorfold.compressors import Compressor, wanted_signals
 from anchorfold.evaluation.corpus import Corpus
-from anchorfold.evaluation.page_loader import named_pages, ready_batches
+from anchorfold.evaluation.page_batches import ready_batches
+from anchorfold.evaluation.page_loader import named_pages
 from anchorfold.evaluation.query_scores import QueryScores
 from anchorfold.evaluation.run_folder import RunFolder
 from anchorfold.evaluation.run_key import run_key

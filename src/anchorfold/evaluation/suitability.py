@@ -11,7 +11,7 @@ import torch
 from anchorfold.backbones.base import Retriever
 from anchorfold.compressors import FullIndex, compressor_names, wanted_signals
 from anchorfold.evaluation.calibration import read_pairs
-from anchorfold.evaluation.measure import compare
+from anchorfold.evaluation.measure import paired_difference
 from anchorfold.evaluation.methods import OURS, Method
 from anchorfold.evaluation.pairs import Pair
 
@@ -49,7 +49,7 @@ def compare_on_pairs(
             values[label][str(number)] = pair.retention(compressor)
     rows = []
     for method in methods:
-        lead = compare(values[Method(names[0], ratio=method.ratio).label], values[method.label])
+        lead = paired_difference(values[Method(names[0], ratio=method.ratio).label], values[method.label])
         mean = fmean(values[method.label].values())
         rows.append(Suitability(method.name, method.ratio or 1.0, mean, lead["difference"], lead["low"], lead["high"]))
     return rows

@@ -247,15 +247,15 @@ class VectorSourceContract:
     def test_only_what_is_wanted(self, source: VectorSource) -> None:
         """Every page is asked about once, and unwanted ones are left out."""
         names = [(page.document, page.page) for page in source.pages(lambda *_: True)]
-        asked: list[tuple[str, int]] = []
+        offered: list[tuple[str, int]] = []
 
         def wanted(document: str, page: int) -> bool:
-            asked.append((document, page))
+            offered.append((document, page))
             return (document, page) == names[1]
 
         (page,) = source.pages(wanted)
         assert (page.document, page.page) == names[1]
-        assert sorted(asked) == sorted(names)
+        assert sorted(offered) == sorted(names)
 
     def test_it_says_what_it_is(self, source: VectorSource) -> None:
         """For a list of sources, and for finding its pages again."""

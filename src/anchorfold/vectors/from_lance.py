@@ -64,9 +64,9 @@ class LanceSource(VectorSource):
             names = dict(chosen[start : start + BATCH])
             query = self._table.take_row_ids(list(names)).select([columns.vectors]).with_row_id()
             table = query.to_arrow()
-            places = {row: i for i, row in enumerate(table["_rowid"].to_pylist())}
+            positions = {row: i for i, row in enumerate(table["_rowid"].to_pylist())}
             for row, page in names.items():
-                yield row_page(table, places[row], columns, *page)
+                yield row_page(table, positions[row], columns, *page)
 
     def _names(self, columns: Columns) -> list[tuple[int, tuple[str, int]]]:
         """Every row's id, document and page, in the order of the ids: a scan promises none."""

@@ -98,9 +98,9 @@ class QdrantSource(VectorSource):
         points = ((point, page) for point, page in self._names() if wanted(*page))
         while batch := dict(islice(points, BATCH)):
             records = self._ask("retrieve", self._collection, list(batch), with_payload=False, with_vectors=vectors)
-            held = {record.id: record.vector for record in records}
+            stored = {record.id: record.vector for record in records}
             for point, (document, page) in batch.items():
-                vector = held.get(point)
+                vector = stored.get(point)
                 vector = vector.get(self._vectors) if isinstance(vector, dict) else vector
                 if vector is None:
                     yield VectorPage(document, page, None, f"the point {point} has no such vectors")

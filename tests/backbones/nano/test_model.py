@@ -9,7 +9,7 @@ from PIL import Image
 import anchorfold
 from anchorfold.attention.layer_settings import LayerSettings, write_settings
 from anchorfold.backbones.nano.config import NanoConfig
-from anchorfold.backbones.nano.model import NanoModel, rotary, rotate
+from anchorfold.backbones.nano.model import NanoModel, eager_attention, rotary, rotate
 from anchorfold.backbones.nano.processor import NanoImageProcessor
 from anchorfold.backbones.nano.query import VOCABULARY_FILE, rarity
 from anchorfold.backbones.nano.retriever import Nano
@@ -124,3 +124,16 @@ def test_still_pairs_compare_words_wherever_they_stand():
     assert not torch.allclose(before[0][2, slowest], torch.ones(4))
     model = NanoModel(NanoConfig(**SMALL, vocab_size=3, rope_still=1))
     assert torch.equal(model.turns(far)[0], rotary(far, 8, 100.0, still=1)[0])
+
+
+def test_eager_attention_is_the_fast_one_with_its_weights():
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(2, 4, 9, 8, generator=generator) for _ in range(3))
+    seen = torch.rand(2, 1, 9, 9, generator=generator) > 0.3
+    seen[..., 0] = True
+    added = torch.zeros(seen.shape).masked_fill(~seen, float("-inf"))
+    for mask in (None, seen, added):
+        output, weights = eager_attention(torch.nn.Identity(), query, key, value, mask, 8**-0.5)
+        fast = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask)
+        torch.testing.assert_close(output, fast.transpose(1, 2))
+        torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 9))

@@ -22,6 +22,12 @@ def test_aspect_ratio_is_kept(size):
     assert (w // 32) * (h // 16) > 0.9 * PROCESSOR.max_patches
 
 
+def test_a_very_long_page_gives_way_in_its_length_alone():
+    assert PROCESSOR.target_size(20, 900_000) == (32, PROCESSOR.max_patches * 16)
+    width, height = PROCESSOR.target_size(900_000, 20)
+    assert (width // 32) * (height // 16) <= PROCESSOR.max_patches < (width // 32 + 1) * (height // 16)
+
+
 def test_small_pages_are_not_blown_up():
     assert PROCESSOR.target_size(320, 640) == (320, 640)
 

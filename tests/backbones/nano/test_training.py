@@ -12,6 +12,7 @@ import anchorfold
 from anchorfold.attention.layer_settings import CALIBRATION_FILE, guess, write_settings
 from anchorfold.backbones.nano.config import NanoConfig
 from anchorfold.backbones.nano.retriever import Nano
+from tests.drawn_figures import points, recorded_figures
 from training.nano import (
     candidates,
     checkpoint,
@@ -235,6 +236,7 @@ def test_reading_is_broken_down_by_what_and_how_large():
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
     """Stage 1 and stage 2 for a few steps each, then a checkpoint that loads."""
     curve = reading.train(data, data, steps=24, batch=2, rate=3e-3, seed=1, every=6, real=0.3)
@@ -283,7 +285,13 @@ def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
     reads = evaluate.read_page(model, *corpus.load_page(page), random.Random(1))
     assert reads
     assert all(0 < r.share <= 1 and r.height > 0 for r in reads)
-    pictures.draw_curves(data, ["reading", "words"], tmp_path / "curves.png")
-    assert (tmp_path / "curves.png").stat().st_size > 5_000
+    with recorded_figures() as figures:
+        pictures.draw_curves(data, ["reading", "words"], tmp_path / "curves.png")
+    (panel,) = figures["curves.png"].axes
+    assert panel.get_ylabel() == "right on training pieces, %"
+    states = [checkpoint.load(data / f"{name}.pt") or {} for name in ("reading", "words")]
+    first, second = (state["curve"] for state in states)
+    assert points(panel)["reading"] == [(point["step"], 100 * point["right"]) for point in first]
+    assert points(panel)["words"] == [(first[-1]["step"] + point["step"], 100 * point["right"]) for point in second]
     tinted = np.asarray(pictures.colour_page(corpus.load_page(page)[0], reads, 48, 24)).astype(int)
     assert (abs(tinted[..., 0] - tinted[..., 2]) > 20).any()  # grey paper, coloured patches

@@ -14,8 +14,9 @@ import anchorfold
 from anchorfold.backbones.colqwen import ColQwen
 from anchorfold.errors import AnchorFoldError
 from anchorfold.testing import tiny
+from tests.drawn_figures import recorded_figures, shows_colours
 from tests.training.colqwen25.one_step import one_step
-from training.colqwen25.controls import compare
+from training.colqwen25.controls import controlled_ndcg
 from training.colqwen25.curves import read_points
 from training.colqwen25.pairs import corpus_rows, open_page, validation_of
 from training.colqwen25.recipe import read_recipe
@@ -78,9 +79,11 @@ def recipe(material, *more):
 
 @pytest.fixture(scope="module")
 def trained(material, tmp_path_factory):
-    """A run of some seconds, with what it returned."""
+    """A run of some seconds, with what it returned and drew."""
     folder = tmp_path_factory.mktemp("trained")
-    return folder, train(folder, recipe(material, *SHORT))
+    with recorded_figures() as figures:
+        curve = train(folder, recipe(material, *SHORT))
+    return folder, curve, figures
 
 
 def states(model, material):
@@ -91,18 +94,21 @@ def states(model, material):
 
 
 def test_loss_falls_and_unseen_pages_are_found(trained):
-    folder, curve = trained
+    folder, curve, figures = trained
     losses = [point["loss"] for point in curve if "loss" in point]
     ndcg = [point["ndcg_at_5"] for point in curve if "ndcg_at_5" in point]
     assert losses[-1] < 0.8 * losses[0]
     assert ndcg[0] < 0.3
     assert ndcg[-1] > ndcg[0] + 0.25
     assert read_points(folder) == curve
-    assert (folder / "curves.png").stat().st_size > 5_000
+    above, below = (axes.get_lines()[0].get_xydata().tolist() for axes in figures["curves.png"].axes)
+    assert above == [[point["step"], point["loss"]] for point in curve if "loss" in point]
+    assert below == [[point["step"], point["ndcg_at_5"]] for point in curve if "ndcg_at_5" in point]
+    assert shows_colours(folder / "curves.png", ["#444444", "#1B7837"])
 
 
 def test_the_result_is_a_model_that_knows_it_is_bidirectional(trained, material):
-    folder, curve = trained
+    folder, curve, _ = trained
     model = anchorfold.load(folder, device="cpu")
     assert not model.is_causal
     assert anchorfold.load(material / "base", device="cpu").is_causal
@@ -114,7 +120,7 @@ def test_the_result_is_a_model_that_knows_it_is_bidirectional(trained, material)
 
 
 def test_adapters_load_back_with_equal_embeddings(trained, material):
-    folder, _ = trained
+    folder, *_ = trained
     apart = anchorfold.load(folder, device="cpu", merge_adapters=False)
     last = max(folder.glob("checkpoint-*"), key=lambda f: int(f.name.rpartition("-")[2]))
     merged, checkpoint = anchorfold.load(folder, device="cpu"), anchorfold.load(last, device="cpu")
@@ -184,7 +190,7 @@ class TestAGC:
 
     def test_trained_tokens_beat_untrained_ones_and_random_anchors(self, agc, trained, material):
         validation = validation_of(corpus_rows(material / "shapes" / "test", material / "rendered", 2_000_000))
-        best, *others = compare(agc, trained[0], validation, cap=2).values()
+        best, *others = controlled_ndcg(agc, trained[0], validation, cap=2).values()
         assert best > 0.1 + max(others)
 
     def test_pages_carry_the_tokens_and_queries_none(self, agc, material):

@@ -143,9 +143,9 @@ class NanoModel(PreTrainedModel):
         r, longest = len(self.registers), max(lengths)
         x = self.registers.expand(len(patches), -1, -1)
         x = torch.cat((x, nn.utils.rnn.pad_sequence(patches, batch_first=True)), 1)
-        place = nn.utils.rnn.pad_sequence(positions, batch_first=True)
-        place = F.pad(place, (0, 0, r, 0))
-        turns = [self.turns(p) for p in place]
+        positions_padded = nn.utils.rnn.pad_sequence(positions, batch_first=True)
+        positions_padded = F.pad(positions_padded, (0, 0, r, 0))
+        turns = [self.turns(p) for p in positions_padded]
         cos, sin = (torch.stack(t)[:, None].to(x.dtype) for t in zip(*turns, strict=True))
         mask = None
         if min(lengths) < longest:

@@ -63,8 +63,8 @@ def word_vectors(own: Tensor, spelling: Tensor, rows: Tensor, features: Tensor, 
     """
     import torch.nn.functional as F
 
-    found = F.embedding(rows.clamp(min=0), own) * (rows >= 0)[:, None]
-    return F.normalize(F.embedding_bag(features, spelling, offsets, mode="mean") + found, dim=-1)
+    own_vectors = F.embedding(rows.clamp(min=0), own) * (rows >= 0)[:, None]
+    return F.normalize(F.embedding_bag(features, spelling, offsets, mode="mean") + own_vectors, dim=-1)
 
 
 def encode_query(text: str, index: WordIndex, own: Tensor, spelling: Tensor, weights: Tensor) -> Tensor:

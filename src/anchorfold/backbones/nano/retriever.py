@@ -56,9 +56,9 @@ class Nano(Retriever):
         """Pixels and grids; registers come before the patches and are no visual tokens."""
         inputs = self.processor.preprocess(images)
         registers, counts = self.model.config.registers, inputs["patch_grid"].prod(1)
-        place = torch.arange(registers + int(counts.max()))
-        valid = place < registers + counts[:, None]
-        visual = valid & (place >= registers)
+        token = torch.arange(registers + int(counts.max()))
+        valid = token < registers + counts[:, None]
+        visual = valid & (token >= registers)
         grids: list[PatchGrid | None] = [PatchGrid.single(r, c) for r, c in inputs["patch_grid"].tolist()]
         moved = {k: v.to(self.device) for k, v in inputs.items()}
         moved["pixel_values"] = moved["pixel_values"].to(self.model.dtype)

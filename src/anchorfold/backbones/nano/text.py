@@ -51,7 +51,7 @@ def spelling_features(word: str) -> list[int]:
     word has them, known or not.
     """
     n = len(word)
-    found = set()
+    features = set()
     for i, letter in enumerate(word):
         code, first = LETTERS.index(letter), 0
         for level in range(1, LEVELS + 1):
@@ -59,8 +59,8 @@ def spelling_features(word: str) -> list[int]:
                 # A letter lies in a region if at least half of it does.
                 inside = min((i + 1) / n, (region + 1) / level) - max(i / n, region / level)
                 if inside >= 0.5 / n - 1e-9:
-                    found.add(code * REGIONS + first + region)
+                    features.add(code * REGIONS + first + region)
             first += level
         if i + 1 < n:
-            found.add(len(LETTERS) * REGIONS + code * len(LETTERS) + LETTERS.index(word[i + 1]))
-    return sorted(found)
+            features.add(len(LETTERS) * REGIONS + code * len(LETTERS) + LETTERS.index(word[i + 1]))
+    return sorted(features)

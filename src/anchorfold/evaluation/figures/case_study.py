@@ -59,8 +59,8 @@ def draw_case_study(
                 corner = left * picture.width, top * picture.height
                 size = (right - left) * picture.width, (bottom - top) * picture.height
                 panel.add_patch(plt.Rectangle(corner, *size, fill=False, edgecolor="#C00000", lw=2))
-            kept = score_retention(explained.vectors, full, pages[method, ratio])
-            panel.set_title(f"{title_of(method)}, {1 / ratio:.0f}x: {kept:.1f} % kept", fontsize=10)
+            retention = score_retention(explained.vectors, full, pages[method, ratio])
+            panel.set_title(f"{title_of(method)}, {1 / ratio:.0f}x: {retention:.1f} % kept", fontsize=10)
             panel.set_xticks([])
             panel.set_yticks([])
             panel.grid(False)

@@ -1,7 +1,7 @@
 """What commands import; they are forked from a process that has it."""
 
-import lancedb
 import pyarrow
+import pytest
 import sentence_transformers
 import torch
 import transformers
@@ -16,5 +16,7 @@ import anchorfold.explain
 import anchorfold.index
 import anchorfold.index.index
 
-__all__ = ["ColPaliForRetrieval", "ColPaliProcessor", "anchorfold", "lancedb", "pyarrow", "sentence_transformers",
-           "torch", "transformers"]  # fmt: skip
+torch.set_num_threads(1)  # others are at work beside them
+
+__all__ = ["ColPaliForRetrieval", "ColPaliProcessor", "anchorfold", "pyarrow", "pytest",
+           "sentence_transformers", "torch", "transformers"]  # fmt: skip
