@@ -24,7 +24,7 @@ import numpy as np
 from anchorfold.documents.ocr import PictureReader
 from anchorfold.documents.pages import RENDER_PIXELS, open_pages
 from anchorfold.evaluation.corpus import Corpus, Query, local_corpus
-from anchorfold.evaluation.measure import compare, interval, ndcg_by_query
+from anchorfold.evaluation.measure import interval, ndcg_by_query, paired_difference
 from anchorfold.index.fusion import POOL, fused
 from anchorfold.index.store.texts import PageText, PageTexts, row_number
 from anchorfold.index.words import cleaned, expression_of
@@ -103,7 +103,7 @@ def show(values: dict[str, dict[str, float]], queries: list[Query]) -> None:
             low, high = interval(list(by_mode[mode].values()))
             cells.append(f"{np.mean(list(by_mode[mode].values())):.1f} ({low:.1f} to {high:.1f})")
         for other in ("visual", "text"):
-            d = compare(by_mode["hybrid"], by_mode[other])
+            d = paired_difference(by_mode["hybrid"], by_mode[other])
             cells.append(f"{d['difference']:+.1f} ({d['low']:+.1f} to {d['high']:+.1f})")
         print(f"| {kind} | {len(ids)} | " + " | ".join(cells) + " |")
 

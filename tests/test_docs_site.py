@@ -8,7 +8,12 @@ import pytest
 from tests.test_documentation import BLOCK, ROOT, encoder, run_python, test_commands_in_the_readme_exist  # noqa: F401
 
 OWN = ["index.md", "how-it-works.md", "compressors.md", *(f"guides/{name}.md" for name in ("search", "text", "filters", "vectors", "agents", "frameworks", "extend"))]  # fmt: skip  # noqa: E501
-OUTPUTS = {"guides/vectors.md": 3, "guides/frameworks.md": 2, "guides/extend.md": 1}  # blocks that show what is printed
+OUTPUTS = {
+    "guides/text.md": 1,
+    "guides/vectors.md": 3,
+    "guides/frameworks.md": 2,
+    "guides/extend.md": 1,
+}  # blocks that show what is printed
 check_command = test_commands_in_the_readme_exist
 del test_commands_in_the_readme_exist  # it runs where it is written
 
