@@ -63,7 +63,7 @@ def test_search_prints_a_table_and_json(folder):
     answer = json.loads(run("search", "my.index", "net revenue", "--json", "--top", "3", cwd=folder).stdout)
     assert answer["query"] == "net revenue"
     assert len(answer["results"]) == 3
-    assert set(answer["results"][0]) == {"document", "page", "score"}
+    assert set(answer["results"][0]) == {"document", "page", "score", "metadata"}
     assert {r["document"] for r in answer["results"]} <= {"reports/a.pdf", "reports/old.pdf", "reports/scan.png"}
     assert all(r["page"] >= 1 for r in answer["results"])
     scores = [r["score"] for r in answer["results"]]
@@ -84,7 +84,7 @@ def test_info(folder):
     assert {"documents", "pages", "vectors", "full_vectors", "bytes", "model", "method"} <= set(info)
     assert (info["documents"], info["pages"], info["method"]) == (3, 6, "anchorfold")
     assert info["full_vector_bytes"] / info["vector_bytes"] == pytest.approx(info["vectors_times_smaller"], abs=0.01)
-    on_disk = info["bytes"] - info["thumbnail_bytes"]
+    on_disk = info["bytes"] - info["thumbnail_bytes"] - info["text_bytes"]
     assert info["full_vector_bytes"] / on_disk == pytest.approx(info["times_smaller"], abs=0.01)
     assert "times smaller" in run("info", "my.index", cwd=folder).stdout
 
