@@ -8,13 +8,14 @@ import pytest
 from tests.test_documentation import BLOCK, ROOT, encoder, run_python, test_commands_in_the_readme_exist  # noqa: F401
 
 OWN = ["index.md", "how-it-works.md", "compressors.md", *(f"guides/{name}.md" for name in ("search", "text", "filters", "vectors", "agents", "frameworks", "extend"))]  # fmt: skip  # noqa: E501
+# Blocks that show what is printed.
 OUTPUTS = {
     "guides/text.md": 1,
     "guides/filters.md": 1,
     "guides/vectors.md": 3,
     "guides/frameworks.md": 2,
     "guides/extend.md": 1,
-}  # blocks that show what is printed
+}
 check_command = test_commands_in_the_readme_exist
 del test_commands_in_the_readme_exist  # it runs where it is written
 
@@ -35,7 +36,8 @@ def test_python(name, encoder, report_folder, tmp_path, monkeypatch):  # noqa: F
         names["anchorfold"].compressors.COMPRESSORS.unregister("last")
 
 
-COMMANDS = [line for name in OWN for language, code in blocks(name) if language == "sh" for line in code.splitlines()]
+LINES = [line for name in OWN for language, code in blocks(name) if language == "sh" for line in code.splitlines()]
+COMMANDS = [line for line in LINES if not line.startswith("pip install ")]
 
 
 @pytest.mark.parametrize("line", COMMANDS)

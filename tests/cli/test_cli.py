@@ -92,7 +92,7 @@ def test_info(folder):
 def test_remove_and_prune(copy):
     assert run("remove", "my.index", "reports/old.pdf", cwd=copy).stdout == "removed reports/old.pdf\n"
     assert json.loads(run("info", "my.index", "--json", cwd=copy).stdout)["documents"] == 2
-    assert "nothing was removed" in run("remove", "my.index", "reports/old.pdf", code=1, cwd=copy).stderr
+    assert "nothing was changed" in run("remove", "my.index", "reports/old.pdf", code=1, cwd=copy).stderr
 
 
 def test_removing_several_documents_by_a_pattern_is_asked_about(copy):
