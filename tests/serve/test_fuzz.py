@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.serve.test_api import QUERY
 
-PATHS = ["/healthz", "/api/info", "/api/search", *(f"/api/pages/{{page_id}}{r}" for r in ("", "/thumbnail", "/image", "/evidence", "/compare"))]  # fmt: skip  # noqa: E501
+PATHS = ["/healthz", "/api/info", "/api/search", "/api/facets", *(f"/api/pages/{{page_id}}{r}" for r in ("", "/thumbnail", "/image", "/evidence", "/words", "/compare"))]  # fmt: skip  # noqa: E501
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,8 @@ STATIC = {"/": ("index.html", "text/html"), "/app.js": ("app.js", "text/javascri
 
 Method = Annotated[str, StringConstraints(pattern=method_pattern())]
 QueryText = Annotated[str, Query(min_length=1, max_length=MAX_QUERY, description="What to look for.")]
+NO_TEXT = {"description": "The index cannot be searched in this mode."}
+WRONG_FILTER = {"description": "The filter is wrong; the answer says what is."}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     404: {"description": "There is no such page."},
     409: {"description": "The original document is gone or has changed."},
@@ -167,7 +169,7 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
 
     @app.exception_handler(AnchorFoldError)
     def explain_problem(_: Request, error: AnchorFoldError) -> JSONResponse:
-        status = 503 if isinstance(error, UnavailableError) else 422 if isinstance(error, FilterError) else 409
+        status = 503 if isinstance(error, UnavailableError) else 400 if isinstance(error, FilterError) else 409
         return JSONResponse({"detail": str(error).replace(str(library.index.path), "the index")}, status)
 
     @app.get("/healthz", tags=["health"])
@@ -189,7 +191,7 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
         ]  # fmt: skip
         return Info(name=library.index.path.resolve().name, choices=offers, modes=library.index.modes, **shared)
 
-    @app.get("/api/search", tags=["index"], responses={503: PROBLEMS[503]})
+    @app.get("/api/search", tags=["index"], responses={400: WRONG_FILTER, 409: NO_TEXT, 503: PROBLEMS[503]})
     def search(
         q: QueryText,
         top: Annotated[int, Query(ge=1, le=MAX_TOP)] = 12,
