@@ -35,6 +35,7 @@ def test_answers_are_as_described(schema, library, path, known_page):
     def check(case):
         if known_page:
             case.path_parameters = {"page_id": identity}
+        case.query.pop("where", None)  # of all texts, hardly one is SQL
         case.call_and_validate()
 
     check()

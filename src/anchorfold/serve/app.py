@@ -151,6 +151,12 @@ class Explained(BaseModel):
     original: bool = Field(True, description="Whether the original document is at hand.")
 
 
+class WordBoxes(BaseModel):
+    """Where words stand on a page; none if it has no text layer, or its original is not at hand."""
+
+    boxes: list[list[float]] = Field(description="Left, top, right, bottom of each, as shares of the page.")
+
+
 class Compared(Explained):
     """The same under one method."""
 
@@ -248,9 +254,9 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
         return Explained(**library.explain(page_of(page_id), q))
 
     @app.get("/api/pages/{page_id}/words", tags=["pages"], responses=PROBLEMS)
-    def words(page_id: str, q: QueryText) -> list[tuple[float, float, float, float]]:
-        """Where words of a query stand: left, top, right, bottom as shares of the page, by the text's own boxes."""
-        return library.words(page_of(page_id), q)
+    def words(page_id: str, q: QueryText) -> WordBoxes:
+        """Where words of a query stand on a page, by the text's own boxes."""
+        return WordBoxes(boxes=[list(box) for box in library.words(page_of(page_id), q)])
 
     @app.get("/api/pages/{page_id}/compare", tags=["pages"], responses=PROBLEMS)
     def compare(
