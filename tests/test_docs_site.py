@@ -10,6 +10,7 @@ from tests.test_documentation import BLOCK, ROOT, encoder, run_python, test_comm
 OWN = ["index.md", "how-it-works.md", "compressors.md", *(f"guides/{name}.md" for name in ("search", "text", "filters", "vectors", "agents", "frameworks", "extend"))]  # fmt: skip  # noqa: E501
 # Blocks that show what is printed.
 OUTPUTS = {
+    "guides/text.md": 1,
     "guides/filters.md": 1,
     "guides/vectors.md": 3,
     "guides/frameworks.md": 2,

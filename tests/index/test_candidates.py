@@ -194,4 +194,4 @@ def test_many_centroids_are_found_by_their_groups():
 
 
 def test_centroids_grow_with_the_vectors():
-    assert [centroid_count(n) for n in (1, 10**6, 10**9)] == [64, 4096, 16384]
+    assert [centroid_count(n) for n in (1, 10**6, 10**9)] == [64, 8192, 32768]

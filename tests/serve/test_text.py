@@ -44,13 +44,13 @@ class TestApi:
 
     def test_words_have_boxes_on_the_page(self, client):
         best = search(client, mode="text")[0]
-        boxes = client.get(f"/api/pages/{best['id']}/words", params={"q": QUERY}).json()
+        boxes = client.get(f"/api/pages/{best['id']}/words", params={"q": QUERY}).json()["boxes"]
         assert len(boxes) >= 3
         for left, top, right, bottom in boxes:
             assert 0 <= left < right <= 1
             assert 0.05 < top < bottom < 0.6  # the text stands in the upper half
             assert right - left < 0.2
-        assert client.get(f"/api/pages/{best['id']}/words", params={"q": "zzz"}).json() == []
+        assert client.get(f"/api/pages/{best['id']}/words", params={"q": "zzz"}).json() == {"boxes": []}
 
     def test_an_index_without_text_says_so(self, tmp_path):
         write_text_pdf(tmp_path / "docs/a.pdf", [(1, "words")])
@@ -61,7 +61,7 @@ class TestApi:
         assert answer.status_code == 409
         assert answer.json()["detail"].startswith("the index keeps no text")
         (hit,) = client.get("/api/search", params={"q": "words 1"}).json()["results"]
-        assert client.get(f"/api/pages/{hit['id']}/words", params={"q": "words 1"}).json() == []
+        assert client.get(f"/api/pages/{hit['id']}/words", params={"q": "words 1"}).json() == {"boxes": []}
 
 
 class TestPage:

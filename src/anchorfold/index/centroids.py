@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     import torch
 
 ROUNDS, SAMPLE = 4, 16  # of k-means, and vectors of the sample for each centroid
-FEWEST, MOST = 64, 16384
+FEWEST, MOST = 64, 32768
 BLOCK = 1 << 24  # products that are held at a time
 FLAT = 2048  # centroids that are compared one by one; more are put into groups
 OPENED = 6  # groups that a vector looks into
 
 
 def centroid_count(vectors: int) -> int:
-    """How many centroids so many vectors are worth: a power of two near four times their square root."""
-    return min(MOST, max(FEWEST, 1 << round(math.log2(4 * max(vectors, 1) ** 0.5))))
+    """How many centroids so many vectors are worth: a power of two near eight times their square root."""
+    return min(MOST, max(FEWEST, 1 << round(math.log2(8 * max(vectors, 1) ** 0.5))))
 
 
 def find_centroids(sample: np.ndarray, count: int) -> np.ndarray:

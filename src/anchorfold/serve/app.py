@@ -29,6 +29,8 @@ STATIC = {"/": ("index.html", "text/html"), "/app.js": ("app.js", "text/javascri
 
 Method = Annotated[str, StringConstraints(pattern=method_pattern())]
 QueryText = Annotated[str, Query(min_length=1, max_length=MAX_QUERY, description="What to look for.")]
+NO_TEXT = {"description": "The index cannot be searched in this mode."}
+WRONG_FILTER = {"description": "The filter is wrong; the answer says what is."}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     404: {"description": "There is no such page."},
     409: {"description": "The original document is gone or has changed."},
@@ -149,6 +151,12 @@ class Explained(BaseModel):
     original: bool = Field(True, description="Whether the original document is at hand.")
 
 
+class WordBoxes(BaseModel):
+    """Where words stand on a page; none if it has no text layer, or its original is not at hand."""
+
+    boxes: list[list[float]] = Field(description="Left, top, right, bottom of each, as shares of the page.")
+
+
 class Compared(Explained):
     """The same under one method."""
 
@@ -167,7 +175,7 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
 
     @app.exception_handler(AnchorFoldError)
     def explain_problem(_: Request, error: AnchorFoldError) -> JSONResponse:
-        status = 503 if isinstance(error, UnavailableError) else 422 if isinstance(error, FilterError) else 409
+        status = 503 if isinstance(error, UnavailableError) else 400 if isinstance(error, FilterError) else 409
         return JSONResponse({"detail": str(error).replace(str(library.index.path), "the index")}, status)
 
     @app.get("/healthz", tags=["health"])
@@ -189,7 +197,7 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
         ]  # fmt: skip
         return Info(name=library.index.path.resolve().name, choices=offers, modes=library.index.modes, **shared)
 
-    @app.get("/api/search", tags=["index"], responses={503: PROBLEMS[503]})
+    @app.get("/api/search", tags=["index"], responses={400: WRONG_FILTER, 409: NO_TEXT, 503: PROBLEMS[503]})
     def search(
         q: QueryText,
         top: Annotated[int, Query(ge=1, le=MAX_TOP)] = 12,
@@ -246,9 +254,9 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
         return Explained(**library.explain(page_of(page_id), q))
 
     @app.get("/api/pages/{page_id}/words", tags=["pages"], responses=PROBLEMS)
-    def words(page_id: str, q: QueryText) -> list[tuple[float, float, float, float]]:
-        """Where words of a query stand: left, top, right, bottom as shares of the page, by the text's own boxes."""
-        return library.words(page_of(page_id), q)
+    def words(page_id: str, q: QueryText) -> WordBoxes:
+        """Where words of a query stand on a page, by the text's own boxes."""
+        return WordBoxes(boxes=[list(box) for box in library.words(page_of(page_id), q)])
 
     @app.get("/api/pages/{page_id}/compare", tags=["pages"], responses=PROBLEMS)
     def compare(

@@ -129,9 +129,9 @@ async function openPage(number, push = true) {
 async function showMarks(number) {
   const hit = state.results[number];
   if (!hit.text) return;
-  const marks = await fetchJson(`/api/pages/${hit.id}/words?${new URLSearchParams({ q: state.query })}`).catch(() => []);
+  const words = await fetchJson(`/api/pages/${hit.id}/words?${new URLSearchParams({ q: state.query })}`).catch(() => ({ boxes: [] }));
   if (state.open !== number) return;
-  state.marks = marks;
+  state.marks = words.boxes;
   repaint();
 }
 
