@@ -9,7 +9,7 @@ from typing import Any
 
 from anchorfold.index.scan import Scanner
 
-COUNTS = (50, 100, 200, 500, 1_000, 2_000, 4_000, 8_000, 16_000)
+COUNTS = (50, 100, 200, 500, 1_000, 2_000, 4_000, 6_000, 10_000)
 
 
 @dataclass(frozen=True)

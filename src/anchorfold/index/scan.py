@@ -18,6 +18,8 @@ from anchorfold.index.candidates import CANDIDATES, FEW_PAGES, Candidates
 from anchorfold.index.coding import Coding
 from anchorfold.index.live import Block, LivePages
 from anchorfold.index.products import integer_maxima, integers_are_quick, numpy_maxima, torch_maxima
+from anchorfold.index.store.segment import Segment
+from anchorfold.index.threads import in_parallel, in_parallel_with_torch
 
 FLOAT_NUMBERS = 1 << 19  # numbers of a block that becomes float32: it should stay in a cache of a core
 CODE_NUMBERS = 1 << 21  # numbers of a block of integers: large enough that Python's share of the work does not show
@@ -25,7 +27,8 @@ RESCORED = 100  # pages that are scored again after a scan of integers, at least
 SPARE = 5  # pages beyond the wanted ones that are scored again after a scan of floats: rounding may swap neighbours
 SMALL = 1 << 22  # numbers of an index: below, NumPy is as quick as a pool
 MEDIUM = 1 << 28  # below, NumPy is quicker than importing torch would be
-SOME_NUMBERS = 1 << 22  # numbers of chosen pages that are widened at a time
+SOME_NUMBERS = 1 << 20  # numbers of chosen pages that are widened at a time
+FEW_JOBS = 4  # parts of so many numbers: below, one thread does them before others have begun
 SCORES = 1 << 26  # scores of tokens that are held at a time
 Way = Literal["numpy", "floats", "integers"]
 
@@ -63,9 +66,7 @@ class Scanner:
             for block in self.live.blocks(limit):
                 work(block)
         else:
-            from anchorfold.index.threads import in_parallel
-
-            in_parallel(work, self.live.blocks(limit))
+            in_parallel_with_torch(work, self.live.blocks(limit))
         sums = np.zeros((len(queries), len(self.live)), np.float32)
         for token, query in enumerate(owner):
             sums[query] += best[token]
@@ -140,19 +141,31 @@ class Scanner:
     def scores_of_some(self, tokens: np.ndarray, pages: np.ndarray) -> np.ndarray:
         """`(n,)` MaxSim of turned tokens and some pages that have vectors, ascending: many at a time."""
         coding, scores = self.live.coding, np.empty(len(pages), np.float32)
+
+        def work(job: tuple[Segment, np.ndarray, int]) -> None:
+            segment, some, at = job
+            lengths = segment.kept[some].astype(np.int64)
+            ends = lengths.cumsum()
+            vectors = np.arange(ends[-1]) + np.repeat(segment.starts[some] - (ends - lengths), lengths)
+            products = coding.products(tokens, *segment.coded(vectors))
+            scores[at : at + len(some)] = np.maximum.reduceat(products, ends - lengths, axis=0).sum(1)
+
+        jobs = list(self._jobs(pages))
+        if len(jobs) < FEW_JOBS:
+            for job in jobs:
+                work(job)
+        else:
+            in_parallel(work, jobs)
+        return scores
+
+    def _jobs(self, pages: np.ndarray) -> Iterator[tuple[Segment, np.ndarray, int]]:
+        """Some pages in parts that fit a cache: their segment, rows there, and where among the pages they begin."""
         edges = np.searchsorted(pages, self.live.bases)
         for segment, base, (start, stop) in zip(self.live.segments, self.live.bases, pairwise(edges), strict=False):
             rows = pages[start:stop] - base
-            step = max(1, SOME_NUMBERS // max(1, int(segment.kept[rows].max(initial=1)) * coding.dim))
+            step = max(1, SOME_NUMBERS // max(1, int(segment.kept[rows].max(initial=1)) * self.live.coding.dim))
             for first in range(0, len(rows), step):
-                some = rows[first : first + step]
-                lengths = segment.kept[some].astype(np.int64)
-                ends = lengths.cumsum()
-                vectors = np.arange(ends[-1]) + np.repeat(segment.starts[some] - (ends - lengths), lengths)
-                products = coding.products(tokens, *segment.coded(vectors))
-                best = np.maximum.reduceat(products, ends - lengths, axis=0)
-                scores[start + first : start + first + len(some)] = best.sum(1)
-        return scores
+                yield segment, rows[first : first + step], int(start) + first
 
     def rescored(self, query: Any, pages: np.ndarray) -> np.ndarray:
         """`(n,)` MaxSim of a query and some pages, page by page."""

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TypeVar
 
-import torch
-
 T = TypeVar("T")
 
 _lock = threading.Lock()
@@ -25,6 +23,8 @@ _threads_before = 1
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """torch at one thread while any scan runs."""
+    import torch
+
     global _users, _threads_before  # noqa: PLW0603
     with _lock:
         if _users == 0:
@@ -42,7 +42,7 @@ def one_blas_thread() -> Iterator[None]:
 
 @lru_cache(1)
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(workers(), "anchorfold-scan", torch.set_num_threads, (1,))
+    return ThreadPoolExecutor(workers(), "anchorfold-scan")
 
 
 def workers() -> int:
@@ -60,5 +60,16 @@ def in_parallel(work: Callable[[T], None], items: Iterable[T]) -> None:
         for item in left:
             work(item)
 
+    list(_pool().map(worker, range(workers())))
+
+
+def in_parallel_with_torch(work: Callable[[T], None], items: Iterable[T]) -> None:
+    """The same for work that multiplies with torch."""
+    import torch
+
+    def with_one_thread(item: T) -> None:
+        torch.set_num_threads(1)  # each thread has a number of its own
+        work(item)
+
     with one_blas_thread():
-        list(_pool().map(worker, range(workers())))
+        in_parallel(with_one_thread, items)
