@@ -13,7 +13,7 @@ EXPECTED = {
     "compare_compressors": ["anchorfold 0.2", "similarity-fold 0.05"],
     "rag_with_langchain": ["Sponsor: Leila Haddad [wifi-slides.pdf, page 1]", "Budget 14 million"],
     "search_a_folder": ["wifi-slides.pdf, page 3", "10.0 times fewer"],
-    "search_with_filters": [
+    "hybrid_with_filters": [
         "year >= 2025 and public: wifi-slides.pdf",
         "<= 2: forms.pdf",
         "by both: wifi-slides.pdf, page 3",

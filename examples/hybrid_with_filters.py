@@ -1,6 +1,6 @@
-"""Say what is known of documents, and keep a search to some of them.
+"""Say what is known of documents, and search some of them by what they look like and by what they say.
 
-python examples/search_with_filters.py
+python examples/hybrid_with_filters.py
 """
 
 import tempfile
