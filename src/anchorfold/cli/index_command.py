@@ -16,6 +16,7 @@ from anchorfold.cli.app import app, err, note, out, quiet_libraries
 from anchorfold.cli.describe_command import note_unmatched
 from anchorfold.cli.options import CLUSTER, Bidirectional, Device, TrustRemoteCode
 from anchorfold.cli.printing import as_json_info, on_disk, plain, size, table, times_smaller
+from anchorfold.index.sizes import SMALL_BITS, SMALL_RATIO
 
 if TYPE_CHECKING:
     from anchorfold.index import AddReport, Index
@@ -34,6 +35,7 @@ def index_command(
     cap: Annotated[int | None, typer.Option(help="Or at most that many vectors a page.")] = None,
     method: Annotated[str | None, typer.Option(help="A compressor: `anchorfold methods` lists them. Default: anchorfold.")] = None,  # noqa: E501
     bits: Annotated[int | None, typer.Option(help="Bits a stored number takes: 16 (default), 8, 4, 2, 1, or 32.")] = None,  # noqa: E501
+    small: Annotated[bool, typer.Option("--small", help=f"The same as --ratio {SMALL_RATIO} --bits {SMALL_BITS}: the least that keeps the answers.")] = False,  # noqa: E501
     thumbnails: Annotated[bool, typer.Option(help="Keep a small picture of each page.")] = True,
     provenance: Annotated[bool, typer.Option(help="Keep where vectors come from: `explain` and heatmaps need it.")] = True,  # noqa: E501
     text: Annotated[bool | None, typer.Option(help="Keep the text of pages, for `search --mode text` and hybrid; adds it to an index without. Default: yes.")] = None,  # noqa: E501
@@ -57,7 +59,7 @@ def index_command(
     \b
     Examples
       anchorfold index ./reports --to my.index
-      anchorfold index a.pdf scans/ --to my.index --ratio 0.05
+      anchorfold index a.pdf scans/ --to my.index --small
       anchorfold index ./reports --to my.index --prune
       anchorfold index ./reports --to my.index --metadata about.csv
       anchorfold index ./reports --to my.index --ray auto
@@ -80,6 +82,8 @@ def index_command(
     require_target(to)
     listing = list_documents(paths, exclude=to)
     listing.require_some()
+    if small:
+        ratio, bits = SMALL_RATIO if ratio is None and cap is None else ratio, bits or SMALL_BITS
     given = method is not None or ratio is not None or cap is not None
     quiet_libraries()
     index = Index.open_or_create(
