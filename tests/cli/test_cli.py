@@ -56,6 +56,16 @@ def test_index_tells_what_it_did_and_does_only_what_changed(copy):
     )
 
 
+def test_small_fills_in_what_is_not_given(copy, checkpoints):
+    options = ("index", "reports/old.pdf", "--model", checkpoints["colpali"], "--small")
+    run(*options, "--to", "small.index", cwd=copy)
+    settings = PageTable.open(copy / "small.index").settings
+    assert (settings.options["ratio"], settings.bits) == (0.05, 2)
+    run(*options, "--to", "smaller.index", "--cap", "3", "--bits", "1", cwd=copy)
+    settings = PageTable.open(copy / "smaller.index").settings
+    assert (settings.options["cap"], settings.options.get("ratio"), settings.bits) == (3, None, 1)
+
+
 def test_search_prints_a_table_and_json(folder):
     plain = run("search", "my.index", "net revenue by region", cwd=folder).stdout.splitlines()
     assert plain[0].split() == ["score", "document", "page"]
