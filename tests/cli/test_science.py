@@ -154,6 +154,9 @@ def test_report_draws_what_was_measured(corpus, checkpoints, tmp_path):
     by_label = {row["label"]: row for row in results["rows"]}
     assert points(panel)["one mean vector a page"] == [(1, by_label["1d-pooling@cap1"]["ndcg"])]
     assert {title_of(method) for method in lines} | {"full index", "one mean vector a page"} == set(points(panel))
+    ratios = sorted({row["ratio"] for rows in lines.values() for row in rows}, reverse=True)
+    vectors = results["full_vectors"] / results["pages"]
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["1", *(f"{vectors * r:.0f}" for r in ratios)]
     (panel,) = figures[costs].axes
     ours = by_label["anchorfold@0.5"]["ndcg_retention"]
     assert points(panel) == {"full index": [(1, 100)], "AnchorFold": [(pytest.approx(1.1), ours)]}

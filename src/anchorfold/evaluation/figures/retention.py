@@ -93,9 +93,13 @@ def draw_storage(suites: Sequence[Suite], path: Path) -> None:
         for method, rows in by_method(suite).items():
             storage = [suite.vectors * r.realised / 100 for r in rows]
             panel.plot(storage, [r.ndcg for r in rows], label=title_of(method), **line_style(method))
-        if (mean := suite.row(Pooling1D.name, cap=1)) is not None:
+        mean = suite.row(Pooling1D.name, cap=1)
+        if mean is not None:
             panel.plot(1, mean.ndcg, "k*", ms=12, label="one mean vector a page")
         panel.set_xscale("log")
+        ticks = [*([1.0] if mean is not None else []), *(suite.vectors * ratio for ratio in suite.ratios)]
+        panel.set_xticks(ticks, [f"{tick:.0f}" for tick in ticks], minor=False)
+        panel.minorticks_off()
         panel.set(
             xlabel=f"storage in vectors a page (1: a single-vector index; full: {suite.vectors:.0f})", ylabel="NDCG@5",
             title=storage_title(suite),
