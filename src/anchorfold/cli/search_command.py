@@ -30,7 +30,7 @@ def search_command(
     mode: Annotated[Mode | None, typer.Option(help="By what pages look like, by what they say, or by both. Default: visual.")] = None,  # noqa: E501
     where: Annotated[str | None, typer.Option("--where", "-w", help="Only pages for which this is true: SQL on their columns, which `anchorfold info` lists.")] = None,  # noqa: E501
     exact: Annotated[bool, typer.Option("--exact", help="Score every page, however many.")] = False,
-    candidates: Annotated[int | None, typer.Option(min=1, help="Pages that a large index scores. Default: 6,000.")] = None,  # noqa: E501
+    candidates: Annotated[int | None, typer.Option(min=1, help="Pages that a large index scores. Default: 4,000.")] = None,  # noqa: E501
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per query and line.")] = False,
     model: ModelPlace = None,
     device: Device = None,

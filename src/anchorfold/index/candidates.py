@@ -16,7 +16,7 @@ from anchorfold.index.store.columns import ColumnFile
 FIRST_PAGES = 20_000  # of an index: below, scanning everything is as quick
 FEW_PAGES = 4_000  # that a filter leaves: these are scored, all of them
 OPENED = 64  # lists a token
-CANDIDATES = 6_000  # pages that are scored
+CANDIDATES = 4_000  # pages that are scored
 
 
 class Candidates:

@@ -121,7 +121,7 @@ class IndexReader:
                 `year >= 2024 and department = 'sales'` (`docs/guides/filters.md`).
             exact: True scores every page; else large indexes choose candidates first (`docs/scale.md`). The score of
                 a page is the same either way.
-            candidates: how many pages to score then, 6,000 if None: `anchorfold bench agreement` tells what is enough.
+            candidates: how many pages to score then, 4,000 if None: `anchorfold bench agreement` tells what is enough.
         """
         texts = [query] if isinstance(query, str) else list(query)
         if top < 1:
