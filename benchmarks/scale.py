@@ -163,7 +163,7 @@ def plot(figures: Path, picture: Path) -> None:
         axis.set(xscale="log", yscale="log", xlabel="pages", title=title)
         axis.grid(alpha=0.3)
         axis.legend(fontsize=7)
-    figure.suptitle("With candidates first, a query on a million pages costs little more than on a hundred thousand")
+    figure.suptitle("With candidates first, a query on a million pages costs no more than on a hundred thousand")
     plt.savefig(picture, dpi=130)
 
 
