@@ -1,5 +1,7 @@
 """`--device` is checked by every command that takes it, before anything is read or written."""
 
+import importlib
+import pkgutil
 import subprocess
 import sys
 
@@ -7,29 +9,23 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from anchorfold.cli import (  # noqa: F401
-    ablate_command,
-    bench_command,
-    calibrate_command,
-    demo_command,
-    eval_command,
-    explain_command,
-    index_command,
-    manage_commands,
-    search_command,
-    serve_command,
-)
+from anchorfold import cli
 from anchorfold.cli.app import app
 from anchorfold.errors import AnchorFoldError
 
+for module in pkgutil.iter_modules(cli.__path__):
+    importlib.import_module(f"anchorfold.cli.{module.name}")
 ARGUMENTS = {
     "ablate": ["variants", "."],
+    "bench agreement": [".", "queries.jsonl"],
     "bench efficiency": [],
     "calibrate": [],
+    "compress": [".", "--to", "my.index"],
     "eval": ["."],
     "explain": [".", "query"],
     "index": [".", "--to", "my.index"],
     "search": [".", "query"],
+    "mcp": ["."],
     "serve": ["."],
 }
 
