@@ -123,6 +123,7 @@ def run(corpus, folder, life=None, lines=None):
 LIVES = {"calibrating": 10, "first pages": PAGES + 3, "unsaved pages": PAGES + SAVE_EVERY - 1, "saved": PAGES + 35}
 
 
+@pytest.mark.slow
 def test_a_killed_run_finds_the_same_numbers(corpus, finished, tmp_path):
     for when, life in LIVES.items():
         process = forked.start(run, corpus, tmp_path / when, life)

@@ -15,6 +15,7 @@ def client(library):
     return TestClient(create_app(library), base_url="http://localhost")
 
 
+@pytest.mark.slow
 def test_tabs_do_not_disturb_each_other(client):
     hits = client.get("/api/search", params={"q": "night work supplement", "top": 2}).json()["results"]
     methods = {"method": ["anchorfold:0.1", "sap:0.1"]}

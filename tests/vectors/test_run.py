@@ -230,6 +230,7 @@ def work(source, index):
     compress_source(open_source(source), index, Pooling1D(0.2), progress=lambda _: time.sleep(0.01))
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_finished_by_the_same_command(tmp_path):
     np.savez(tmp_path / "x.npz", **{f"a/{n}": vectors_of(n) for n in range(1, 61)})
     index, rng, before = tmp_path / "i", random.Random(3), 0
