@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -180,38 +180,32 @@ class Not(Condition):
 
 
 @dataclass(frozen=True)
-class AllTrue(Condition):
+class Joined(Condition):
+    """Several conditions as one: true where that follows for certain, unknown where it might."""
+
+    parts: Sequence[Condition]
+    join: ClassVar[np.ufunc]
+
+    def evaluate(self, values: Values) -> Truth:
+        """Over all rows."""
+        truths = [part.evaluate(values) for part in self.parts]
+        true = self.join.reduce([t.true for t in truths])
+        possible = self.join.reduce([t.true | t.unknown for t in truths])
+        return Truth(true, possible & ~true)
+
+    def columns(self) -> Iterator[str]:
+        """Those of all parts."""
+        for part in self.parts:
+            yield from part.columns()
+
+
+class AllTrue(Joined):
     """`and`: false where one is false, whatever the others are."""
 
-    parts: Sequence[Condition]
-
-    def evaluate(self, values: Values) -> Truth:
-        """Over all rows."""
-        truths = [part.evaluate(values) for part in self.parts]
-        true = np.logical_and.reduce([t.true for t in truths])
-        possible = np.logical_and.reduce([t.true | t.unknown for t in truths])
-        return Truth(true, possible & ~true)
-
-    def columns(self) -> Iterator[str]:
-        """Those of all parts."""
-        for part in self.parts:
-            yield from part.columns()
+    join = np.logical_and
 
 
-@dataclass(frozen=True)
-class OneTrue(Condition):
+class OneTrue(Joined):
     """`or`: true where one is true, whatever the others are."""
 
-    parts: Sequence[Condition]
-
-    def evaluate(self, values: Values) -> Truth:
-        """Over all rows."""
-        truths = [part.evaluate(values) for part in self.parts]
-        true = np.logical_or.reduce([t.true for t in truths])
-        possible = np.logical_or.reduce([t.true | t.unknown for t in truths])
-        return Truth(true, possible & ~true)
-
-    def columns(self) -> Iterator[str]:
-        """Those of all parts."""
-        for part in self.parts:
-            yield from part.columns()
+    join = np.logical_or
