@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch.nn.functional import linear
 
 import anchorfold
-from anchorfold.backbones.adapters import adapter_key
+from anchorfold.backbones.adapters import adapter_key, unload_adapters
 from anchorfold.errors import CheckpointError
 
 
@@ -141,4 +141,46 @@ def test_other_trainers_key_names():
 def test_adapters_for_another_family(rewrite, checkpoints):
     folder = rewrite(configure=lambda config: config.update(base_model_name_or_path=str(checkpoints["colpali"])))
     with pytest.raises(ValueError, match=r"holds adapters for a colpali model.*vidore/colpali-v1.3-hf"):
+        anchorfold.load(folder)
+
+
+class TestAdaptersOnAdapters:
+    """A training that goes on from another one's adapters."""
+
+    @pytest.fixture(scope="class")
+    def second(self, adapter, tmp_path_factory):
+        """Adapters on adapters, and the model that they were made in."""
+        from peft import LoraConfig, get_peft_model
+
+        model = anchorfold.load(adapter, device="cpu")
+        unload_adapters(model.model)
+        torch.manual_seed(2)
+        tuned = get_peft_model(
+            model.model, LoraConfig(r=2, target_modules=["q_proj", "custom_text_proj"], init_lora_weights=False)
+        )
+        tuned.peft_config["default"].base_model_name_or_path = str(adapter)
+        folder = tmp_path_factory.mktemp("second")
+        tuned.save_pretrained(folder)
+        return folder, model
+
+    @pytest.mark.parametrize("merge", [True, False])
+    def test_both_count(self, second, adapter, images, merge):
+        folder, expected = second
+        model = anchorfold.load(folder, device="cpu", merge_adapters=merge)
+        for page, other in zip(*(m.encode_pages(images[:2]) for m in (model, expected)), strict=True):
+            torch.testing.assert_close(page.vectors, other.vectors, atol=1e-5, rtol=0)
+        (first,) = anchorfold.load(adapter, device="cpu").encode_pages(images[:1])
+        assert not torch.allclose(first.vectors, model.encode_pages(images[:1])[0].vectors, atol=1e-2)
+
+    def test_their_own_base(self, rewrite, tmp_path):
+        folder = rewrite(configure=lambda config: config.update(base_model_name_or_path=str(tmp_path / "adapter")))
+        with pytest.raises(CheckpointError, match="write the true one into base_model_name_or_path"):
+            anchorfold.load(folder)
+
+
+def test_universal_tokens_that_nobody_saved(rewrite, checkpoints):
+    folder = rewrite()
+    config = json.loads((checkpoints["colqwen2.5"] / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "universal_tokens": 4}))
+    with pytest.raises(CheckpointError, match="trained with 4 universal tokens, and neither its adapters nor their"):
         anchorfold.load(folder)

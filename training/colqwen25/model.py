@@ -13,7 +13,9 @@ from transformers.utils import is_flash_attn_2_available
 
 import anchorfold
 from anchorfold.attention.tap import AttentionTap
+from anchorfold.backbones.adapters import unload_adapters
 from anchorfold.backbones.colqwen import ColQwen, ColQwen25Model
+from anchorfold.backbones.universal import universal_ids
 from anchorfold.compressors import AGC
 from anchorfold.compressors.agc import cluster
 from anchorfold.errors import AnchorFoldError
@@ -30,6 +32,7 @@ def load_base(recipe: ModelRecipe, device: torch.device) -> ColQwen:
     if not isinstance(retriever, ColQwen) or not isinstance(retriever.model, ColQwen25Model):
         raise AnchorFoldError(f"{recipe.base} is a {retriever.family} model; this trains ColQwen2.5.")
     retriever.name = recipe.base
+    unload_adapters(retriever.model)  # of an earlier training, which this one goes on from
     images = retriever.image_processor
     side = images.patch_size * images.merge_size
     images.size["longest_edge"] = min(images.size["longest_edge"], recipe.visual_tokens * side * side)
@@ -45,7 +48,7 @@ def load_base(recipe: ModelRecipe, device: torch.device) -> ColQwen:
 def build(recipe: Recipe, device: torch.device) -> tuple[ColQwen, PeftModel]:
     """A retriever, and the same model as peft sees it: what the one trains, the other encodes with."""
     retriever = load_base(recipe.model, device)
-    tokens = retriever.add_universal_tokens(recipe.agc.tokens) if recipe.agc.tokens else None
+    tokens = universal_tokens(retriever, recipe.agc.tokens) if recipe.agc.tokens else None
     try:
         lora = LoraConfig(**recipe.lora, trainable_token_indices=tokens)
     except TypeError as problem:
@@ -55,6 +58,13 @@ def build(recipe: Recipe, device: torch.device) -> tuple[ColQwen, PeftModel]:
         os.path.abspath(recipe.model.base) if os.path.isdir(recipe.model.base) else recipe.model.base
     )
     return retriever, model
+
+
+def universal_tokens(retriever: ColQwen, count: int) -> list[int]:
+    """Ids of its universal tokens: those of an earlier training if it had as many, else new ones."""
+    if retriever.universal == count:
+        return universal_ids(retriever.tokenizer, count)
+    return retriever.add_universal_tokens(count)
 
 
 def saliency_of_pages(

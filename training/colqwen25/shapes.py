@@ -98,8 +98,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--cells", type=int, default=4, help="in each direction; a cell is a visual token")
+    parser.add_argument("--seed", type=int, default=0, help="of the combinations and where they stand")
     arguments = parser.parse_args()
-    write_corpora(arguments.folder, cells=arguments.cells)
+    write_corpora(arguments.folder, cells=arguments.cells, seed=arguments.seed)
 
 
 if __name__ == "__main__":

@@ -74,6 +74,24 @@ def add_adapter(model: nn.Module, folder: Path, merge: bool) -> None:
             module.merge(safe_merge=True)
 
 
+def unload_adapters(model: nn.Module) -> None:
+    """Make ordinary layers of those with merged adapters, in place: what a base of further adapters is."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.utils.other import TrainableTokensWrapper
+
+    modules = dict(model.named_modules())
+    adapted = {name for name, module in modules.items() if isinstance(module, (BaseTunerLayer, TrainableTokensWrapper))}
+    for name in adapted:
+        parent, _, child = name.rpartition(".")
+        if parent in adapted:
+            continue  # the rows of an embedding, inside of its wrapper
+        layer: Any = modules[name]
+        layer = layer.token_adapter if isinstance(layer, TrainableTokensWrapper) else layer
+        setattr(modules[parent], child, layer.get_base_layer())
+    if adapted:
+        del model.peft_config
+
+
 def plain_linear(module: nn.Module) -> nn.Module:
     """A linear layer as one matrix: with its LoRA adapters folded in, in float32, if they are kept apart."""
     if not hasattr(module, "get_base_layer"):

@@ -14,13 +14,14 @@ from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLModel
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
 
 from anchorfold.attention.layer_settings import LayerSettings
-from anchorfold.backbones.adapters import add_adapters, plain_linear
+from anchorfold.backbones.adapters import add_adapters, plain_linear, unload_adapters
 from anchorfold.backbones.base import PageBatch, PromptedRetriever, apply_projection
 from anchorfold.backbones.checkpoint import Checkpoint
 from anchorfold.backbones.colqwen_layouts import IMAGE_TOKEN, KEY_MAPPING, LAYOUTS, TEXT, Layout, with_chat_prompts
 from anchorfold.backbones.qwen_images import load_image_processor
 from anchorfold.backbones.retrieval_heads import merged_grids
 from anchorfold.backbones.universal import add_universal_tokens, universal_count, universal_text
+from anchorfold.errors import CheckpointError
 
 DIMENSION_KEYS = ("embedding_dim", "embed_dim", "dim")  # ours and transformers', TomoroAI's, colpali-engine's
 
@@ -144,36 +145,59 @@ class ColQwen(PromptedRetriever):
 
 
 def load_colqwen(checkpoint: Checkpoint) -> ColQwen:
-    """A model with its projection, or adapters and the base model that they name."""
-    adapted = "peft_type" in checkpoint.config
-    base = checkpoint.base(**_base_of(checkpoint)) if adapted else checkpoint
+    """A model with its projection, or adapters and the model that they name, which may be adapters in turn."""
+    *adapters, base = chain = _chain(checkpoint)
     layout = _layout(checkpoint.name, base)
-    # Adapters do not show whether they were trained with a causal mask, or with universal tokens: the configuration
-    # that `training/colqwen25` writes beside them does.
-    trained = (checkpoint.json("config.json") or {}) if adapted else {}
+    # Adapters do not show whether they were trained with a causal mask: the configuration that `training/colqwen25`
+    # writes beside them does.
+    trained = next(filter(None, (part.json("config.json") for part in adapters)), {})
     if checkpoint.bidirectional is None and trained.get("text_config", {}).get("is_causal") is False:
         base = replace(base, bidirectional=True)
     model = _load_model(base, layout)
     # Adapters may come with a tokenizer and an image processor of their own.
-    source = checkpoint if checkpoint.json("tokenizer_config.json") else base
+    source = next((part for part in chain if part.json("tokenizer_config.json")), base)
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(
         source.name, revision=source.revision, config=model.config, padding_side="left"
     )
-    if adapted:
-        if universal_count(trained):
-            add_universal_tokens(model, tokenizer, universal_count(trained))
-        add_adapters(model, checkpoint)
+    for part in reversed(adapters):
+        if part is not adapters[-1]:
+            unload_adapters(model)
+        _add_trained_tokens(model, tokenizer, part)
+        add_adapters(model, replace(part, merge_adapters=checkpoint.merge_adapters or part is not checkpoint))
     if layout.chat:
         layout = with_chat_prompts(layout, source.name, tokenizer, source.json("processor_config.json") or {})
-    images = load_image_processor([checkpoint, base], layout.visual_tokens)
+    images = load_image_processor(chain, layout.visual_tokens)
     settings = checkpoint.layer_settings(layout.family, len(model.language_model.layers), model)
     return ColQwen(model, tokenizer, images, settings, checkpoint.name, layout)
 
 
-def _base_of(adapters: Checkpoint) -> dict[str, Any]:
-    return {"name": adapters.config["base_model_name_or_path"], "revision": adapters.config.get("revision")}
+def _chain(checkpoint: Checkpoint) -> list[Checkpoint]:
+    """Adapters, what they were trained on, what that was trained on, and a whole model last."""
+    chain = [checkpoint]
+    while "peft_type" in (config := chain[-1].config):
+        base = checkpoint.base(config["base_model_name_or_path"], config.get("revision"))
+        if base.name in {part.name for part in chain}:
+            raise CheckpointError(
+                f"{chain[-1].name} names {base.name} as the model that its adapters are for, which they are for "
+                "themselves: write the true one into base_model_name_or_path of its adapter_config.json."
+            )
+        chain.append(base)
+    return chain
+
+
+def _add_trained_tokens(model: Any, tokenizer: Any, adapters: Checkpoint) -> None:
+    """Room for the universal tokens that these adapters bring."""
+    count = universal_count(adapters.json("config.json") or {})
+    if count in (0, universal_count(model.config)):
+        return
+    if not adapters.config.get("trainable_token_indices"):
+        raise CheckpointError(
+            f"{adapters.name} was trained with {count} universal tokens, and neither its adapters nor their base hold "
+            "them: copy the adapters again, or train them anew."
+        )
+    add_universal_tokens(model, tokenizer, count)
 
 
 def _layout(name: str, base: Checkpoint) -> Layout:

@@ -35,6 +35,12 @@ def universal_text(count: int) -> str:
     return "".join(map(universal_token, range(count)))
 
 
+def universal_ids(tokenizer: Any, count: int) -> list[int]:
+    """The tokenizer's ids of the first `count` universal tokens, which it knows."""
+    ids: list[int] = tokenizer.convert_tokens_to_ids([universal_token(number) for number in range(count)])
+    return ids
+
+
 def draw_rows(count: int, width: int) -> Tensor:
     """Embeddings `(count, width)` of untrained universal tokens: N(0, 0.02) and a small offset each."""
     draw = torch.randn(count, width, generator=torch.Generator().manual_seed(0))
@@ -48,11 +54,10 @@ def add_universal_tokens(model: Any, tokenizer: Any, count: int) -> list[int]:
     Tokens that the tokenizer does not know get the next free ids. The embedding matrix grows if they do not fit (Qwen's
     has spare rows).
     """
-    tokens = [universal_token(number) for number in range(count)]
-    tokenizer.add_tokens(tokens, special_tokens=True)
+    tokenizer.add_tokens([universal_token(number) for number in range(count)], special_tokens=True)
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-    ids: list[int] = tokenizer.convert_tokens_to_ids(tokens)
+    ids = universal_ids(tokenizer, count)
     weight = model.get_input_embeddings().weight
     weight[ids] = draw_rows(count, weight.shape[1]).to(weight)
     setattr(model.config, CONFIG_KEY, count)

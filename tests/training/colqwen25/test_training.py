@@ -2,18 +2,25 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import TrainerCallback
+from typer.testing import CliRunner
 
 import anchorfold
 from anchorfold.backbones.colqwen import ColQwen
+from anchorfold.cli import calibrate_command, eval_command, index_command, report_command, search_command  # noqa: F401
+from anchorfold.cli.app import app
 from anchorfold.errors import AnchorFoldError
 from anchorfold.testing import tiny
+from tests.cli.test_causal_warning import causal_warnings
 from tests.drawn_figures import recorded_figures, shows_colours
 from tests.training.colqwen25.one_step import one_step
 from training.colqwen25.controls import controlled_ndcg
@@ -93,6 +100,18 @@ def states(model, material):
     return torch.cat(pages + model.encode_queries([row["query"] for row in rows]))
 
 
+def run(*words):
+    """The output of a command."""
+    completed = CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
+    assert completed.exit_code == 0, completed.output
+    return completed.output
+
+
+def one_result(folder):
+    (path,) = folder.rglob("results.json")
+    return json.loads(path.read_text())
+
+
 def test_loss_falls_and_unseen_pages_are_found(trained):
     folder, curve, figures = trained
     losses = [point["loss"] for point in curve if "loss" in point]
@@ -129,6 +148,56 @@ def test_adapters_load_back_with_equal_embeddings(trained, material):
     assert torch.allclose(states(checkpoint, material), expected, atol=1e-5)
     untrained = anchorfold.load(material / "base", device="cpu", bidirectional=True)
     assert not torch.allclose(states(untrained, material), expected, atol=0.1)
+
+
+def test_commands_take_the_result_as_they_take_any_model(trained, material, tmp_path):
+    folder, curve, _ = trained
+    model = shutil.copytree(folder, tmp_path / "model", ignore=shutil.ignore_patterns("checkpoint-*", "pages"))
+    corpus = material / "shapes" / "test"
+    outputs = {}
+
+    def commands():
+        outputs["calibrate"] = run("calibrate", model, "--pairs", corpus, "--count", 24)
+        run("eval", corpus, "--model", model, "--methods", "anchorfold", "--cap", 4, "--to", tmp_path / "results")
+        run("index", corpus / "pdfs", "--model", model, "--cap", 4, "--no-text", "--to", tmp_path / "my.index")
+        outputs["search"] = run("search", tmp_path / "my.index", *names, "--json")
+
+    names = [json.loads(line)["text"] for line in (corpus / "queries.jsonl").read_text().splitlines()]
+    assert causal_warnings(commands) == []  # its base is causal, and it is not
+    assert f"wrote{model / 'anchorfold.json'}:" in "".join(outputs["calibrate"].split())
+
+    settings = anchorfold.load(model, device="cpu").settings
+    assert settings.source == str(model / "anchorfold.json")
+    results = one_result(tmp_path / "results")
+    (state,) = (tmp_path / "results").rglob("state.json")
+    layers = json.loads(state.read_text())["key"]["layers"]
+    assert (layers["window"], layers["steps"]) == (list(settings.window), settings.steps)
+    full, folded = (row["ndcg"] for row in results["rows"])
+    assert full == pytest.approx(100 * curve[-1]["ndcg_at_5"], abs=2)  # vectors are rounded to float16 here
+    assert folded > 30
+
+    relevant = {line["text"]: {file for file, _ in line["relevant"]} for line in
+                map(json.loads, (corpus / "queries.jsonl").read_text().splitlines())}  # fmt: skip
+    answers = [json.loads(line) for line in outputs["search"].splitlines() if line.startswith("{")]
+    first = {answer["query"]: Path(answer["results"][0]["document"]).name for answer in answers}
+    assert sum(first[name] in relevant[name] for name in names) > len(names) / 3
+
+
+def test_a_run_goes_on_from_adapters(trained, material, tmp_path):
+    """Which have their base, and become one: with fresh adapters, and universal tokens if the recipe wants some."""
+    folder, curve, _ = trained
+    for name, more in {"plain": [], "agc": ["agc.tokens=4", "agc.cap=9"]}.items():
+        second = train(tmp_path / name, recipe(material, f"model.base={folder}", "training.max_steps=3", *more))
+        if name == "plain":
+            assert second[0]["ndcg_at_5"] == pytest.approx(curve[-1]["ndcg_at_5"])
+        model = anchorfold.load(tmp_path / name, device="cpu")
+        apart = anchorfold.load(tmp_path / name, device="cpu", merge_adapters=False)
+        assert model.settings.universal == (4 if more else 0)
+        assert not model.is_causal
+        assert torch.allclose(states(model, material), states(apart, material), atol=1e-5)
+        validation = validation_of(corpus_rows(material / "shapes" / "test", material / "rendered", 2_000_000))
+        compressor = anchorfold.AGC(cap=9) if more else None
+        assert ndcg_at_5(model, validation, compressor, 8) == pytest.approx(second[-1]["ndcg_at_5"])
 
 
 def test_a_cut_run_goes_on_to_the_same_curve(material, tmp_path):
@@ -180,6 +249,20 @@ def test_two_processes_give_the_gradients_of_one_with_twice_the_batch(material, 
     assert first[-1]["ndcg_at_5"] == pytest.approx(second[-1]["ndcg_at_5"], abs=0.05)
 
 
+@pytest.mark.parametrize("name", ["paper", "agc"])
+def test_the_shipped_recipes_run(material, tmp_path, name):
+    """As they are but for the base, the data, and what a small machine needs: bfloat16, checkpointing, their loss."""
+    small = ["use_cpu=true", "max_steps=2", "per_device_train_batch_size=4", "dataloader_num_workers=0"]
+    more = [f"training.{setting}" for setting in small]
+    curve = train(tmp_path, read_recipe(name, [*changes(material)[:3], *more]))
+    assert [point["step"] for point in curve if "ndcg_at_5" in point] == [0, 2]
+    model = anchorfold.load(tmp_path, device="cpu", dtype=torch.bfloat16)
+    assert model.settings.universal == (128 if name == "agc" else 0)
+    saved = load_file(tmp_path / "adapter_model.safetensors")
+    assert {weight.dtype for weight in saved.values()} == {torch.float32}  # small steps would be lost in bfloat16
+    assert any("trainable_tokens" in key for key in saved) == (name == "agc")
+
+
 class TestAGC:
     @pytest.fixture(scope="class")
     def agc(self, material, tmp_path_factory):
@@ -192,6 +275,23 @@ class TestAGC:
         validation = validation_of(corpus_rows(material / "shapes" / "test", material / "rendered", 2_000_000))
         best, *others = controlled_ndcg(agc, trained[0], validation, cap=2).values()
         assert best > 0.1 + max(others)
+
+    def test_both_checkpoints_side_by_side(self, agc, trained, material, tmp_path):
+        """Appendix C's comparison, by its command: AGC on the one, AnchorFold on the other, at one cap."""
+        models = ("--model", trained[0], "--model", agc)
+        run("eval", material / "shapes" / "test", "--cap", 2, "--methods", "anchorfold,agc", *models, "--to", tmp_path)
+        run("report", tmp_path)
+        report = (tmp_path / "report.md").read_text()
+        assert "at most 2 vectors a page" in report
+        number = r"([+-]?[\d.]+)"
+        cells = re.search(rf"\| test +\| +{number} \| +{number} \| +{number} \|.*\| +{number} to {number} \|", report)
+        assert cells
+        assert float(cells[1]) == pytest.approx(100 * read_points(agc)[-1]["ndcg_at_5"], abs=2)
+        results = [json.loads(path.read_text()) for path in tmp_path.rglob("results.json")]
+        (plain,) = (data["rows"] for data in results if not data["universal"])
+        assert [row["method"] for row in plain] == ["none", "anchorfold"]
+        assert float(cells[2]) == pytest.approx(plain[1]["ndcg"], abs=0.05)
+        assert float(cells[4]) <= float(cells[3]) <= float(cells[5])  # the difference, within its interval
 
     def test_pages_carry_the_tokens_and_queries_none(self, agc, material):
         model = anchorfold.load(agc, device="cpu")
@@ -208,6 +308,16 @@ class TestAGC:
         )
         (encoded,) = model.encode_pages([page], anchorfold.AGC(cap=2))
         assert (len(encoded), encoded.full) == (2, 9)
+
+    def test_a_run_goes_on_with_the_tokens_of_another(self, agc, material, tmp_path):
+        more = [f"model.base={agc}", "agc.tokens=8", "agc.cap=2", "training.max_steps=2"]
+        second = train(tmp_path, recipe(material, *more))
+        assert second[0]["ndcg_at_5"] == pytest.approx(read_points(agc)[-1]["ndcg_at_5"])
+        assert torch.allclose(
+            states(anchorfold.load(tmp_path, device="cpu"), material),
+            states(anchorfold.load(tmp_path, device="cpu", merge_adapters=False), material),
+            atol=1e-5,
+        )
 
     def test_adapters_and_tokens_load_back(self, agc, material):
         merged = anchorfold.load(agc, device="cpu")
