@@ -119,12 +119,18 @@ def cap_tables(suites: Sequence[Suite]) -> list[Table]:
         for name in (n for n in agc.sets if n in ours.sets):
             pair = [_cell(s.sets[name]["rows"], m, cap) for s, m in ((agc, "agc"), (ours, OURS))]
             if pair[0] and pair[1]:
-                lines.append(_duel(name, pair[0]["ndcg"], pair[1]["ndcg"], agc, name, cap))
+                queries = [s.sets[name]["queries"][r["label"]]["ndcg"] for s, r in ((ours, pair[1]), (agc, pair[0]))]
+                gap = paired_difference(*queries)
+                line = _duel(name, pair[0]["ndcg"], pair[1]["ndcg"], agc, name, cap)
+                lines.append((*line, f"{gap['low']:+.1f} to {gap['high']:+.1f}"))
         averages = agc.row("agc", cap=cap), ours.row(OURS, cap=cap)
         if len(lines) > 1 and averages[0] and averages[1]:
             whole = "average" if agc.complete and ours.complete else None
-            lines.append(_duel("average", averages[0].ndcg, averages[1].ndcg, agc, whole, cap))
-        heads = ("data set", "AGC (trained)", "AnchorFold", "difference", "paper: AGC", "AnchorFold", "difference")
+            lines.append((*_duel("average", averages[0].ndcg, averages[1].ndcg, agc, whole, cap), ""))
+        heads = (
+            "data set", "AGC (trained)", "AnchorFold", "difference", "paper: AGC", "AnchorFold", "difference",
+            "ours: 95 % interval",
+        )  # fmt: skip
         note = f"AGC on {agc.model}; AnchorFold on {ours.model}."
         tables.append(Table(f"{agc.name}: at most {cap} vectors a page", heads, lines, note=note))
     return tables
