@@ -5,8 +5,9 @@
 
 Writes a checkpoint with the published configuration, random weights and the key names of the published files (bfloat16,
 safetensors in shards), loads it through `anchorfold.load`, and takes one page through every method, and a small one
-through an index and a search. Prints parameters, seconds and peak memory of each step. The tokenizer knows a few words
-only: weights and words are what a rehearsal lacks. Needs as much disk as the checkpoint has, 6 to 9 GB, and frees it.
+through an index and a search; ColQwen2.5 also takes the page with AGC's universal tokens. Prints parameters, seconds
+and peak memory of each step. The tokenizer knows a few words only: weights and words are what a rehearsal lacks. Needs
+as much disk as the checkpoint has, 6 to 9 GB, and frees it.
 """
 
 from __future__ import annotations
@@ -32,10 +33,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import anchorfold
+from anchorfold.backbones.colqwen import ColQwen
+from anchorfold.compressors import AGC
 from anchorfold.testing import tiny
 
 SHARD_BYTES = 2_000_000_000
 QUERY = "net revenue by region"
+UNIVERSAL = 128  # tokens and vectors of AGC in the paper's appendix C
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -223,7 +227,7 @@ def rehearse(kind: str, folder: Path, dtype: torch.dtype, ratio: float) -> dict[
     compressors = [
         anchorfold.compressor(name, **({} if name == "none" else {"ratio": ratio}))
         for name in anchorfold.compressor_names()
-        if name != "agc"  # wants a model that was trained for it
+        if name != AGC.name  # below: its tokens would change the page for all others
     ]
     signals = list(dict.fromkeys(s for c in compressors for s in c.signals(model.settings)))
     with step("encode a page for all methods", rows):
@@ -239,14 +243,27 @@ def rehearse(kind: str, folder: Path, dtype: torch.dtype, ratio: float) -> dict[
         index.add(folder / "page.png")
     with step("search", rows):
         (hit,) = index.search(QUERY, top=1)
-    print(f"{len(state.hidden):,} visual tokens of {model.dim} dimensions; vectors after: {vectors}", flush=True)
+    tokens = len(state.hidden)
+    if isinstance(model, ColQwen):
+        vectors[AGC.name] = rehearse_agc(model, page, rows)
+    print(f"{tokens:,} visual tokens of {model.dim} dimensions; vectors after: {vectors}", flush=True)
     print(
         f"{'causal' if causal else 'bidirectional'}; {hit.document} page {hit.page} scores {hit.score:.3f}", flush=True
     )
     return {
         "model": kind, "parameters": parameters, "dtype": str(dtype), "causal": causal, "steps": rows,
-        "visual_tokens": len(state.hidden), "dim": model.dim, "vectors": vectors,
+        "visual_tokens": tokens, "dim": model.dim, "vectors": vectors,
     }  # fmt: skip
+
+
+def rehearse_agc(model: ColQwen, page: Image.Image, rows: list[dict[str, Any]]) -> int:
+    """Appendix C at true size: untrained universal tokens on the page; returns the vectors that are left."""
+    model.add_universal_tokens(UNIVERSAL)
+    agc = AGC(cap=UNIVERSAL)
+    with step(f"encode it with {UNIVERSAL} universal tokens", rows):
+        (state,) = model.page_states([page], agc.signals(model.settings))
+    with step(f"compress: {AGC.name}", rows):
+        return len(model.compress(state, agc))
 
 
 def main() -> None:
