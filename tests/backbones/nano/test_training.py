@@ -28,10 +28,12 @@ from training.nano import (
     pictures,
     reading,
     scanning,
+    script,
     synth,
     tables,
     vocabulary,
 )
+from training.nano.average import RunningAverage
 
 TEXT = ["Annual report of the northern region", "Net revenue grew by 12.5 percent", "Employees 4821 offices 37"] * 4
 
@@ -213,6 +215,63 @@ def test_repeats_are_asked_to_look_at_their_anchor():
     assert losses.repeat_loss(pointing, vectors, printed, anchors, added).item() == pytest.approx(-math.log(0.6))
     assert losses.repeat_loss(even, torch.eye(5), printed, anchors, added) == 0  # nothing repeats
     assert losses.repeat_loss(even, vectors, printed, anchors[:0], added[:0]) == 0  # a page of single letters
+
+
+def test_altered_words_are_near_misses():
+    rng = random.Random(4)
+    for word in ("revenue", "the", "2024"):
+        misread = {candidates.altered(word, rng) for _ in range(60)}
+        assert len(misread) > 8
+        assert all(0 < len(m) <= len(word) for m in misread)
+        assert all(m.isdigit() == word.isdigit() for m in misread)
+    assert {"reve", "enue"} <= {candidates.altered("revenue", rng) for _ in range(200)}
+
+
+def test_invented_words_lie_among_known_ones():
+    known = ["annual", "report", "northern", "region"] * 5
+    mixed = script.with_blends(known, random.Random(1))
+    assert [w for i, w in enumerate(mixed, 1) if i % (script.KNOWN + 1)] == known
+    assert all(any(w.startswith(k[:3]) for k in known) for w in mixed)
+
+
+def test_sheets_are_seen_as_large_as_whole_ones_are():
+    """A window of a sheet shows letters that would not fit if the sheet were as small as the window."""
+    tall = []
+    for seed in range(12):
+        piece = crops.sheet_piece(random.Random(seed), ["revenue", "region"], ("",), 192, 320)
+        assert piece.pixels.shape == (192, 320)
+        assert (piece.boxes[:, 2:] > 0).all()
+        assert (piece.boxes[:, :2] < (320, 192)).all()
+        tall += (piece.boxes[:, 3] - piece.boxes[:, 1]).tolist()
+    assert max(tall) > 50
+
+
+def test_the_average_follows_the_weights():
+    layer = torch.nn.Linear(2, 1, bias=False)
+    layer.weight.data.fill_(0.0)
+    average = RunningAverage(layer)
+    for _ in range(50):
+        layer.weight.data.fill_(1.0)
+        average.update()
+    assert 0.9 < average.state_dict()["weight"].mean() < 1
+    again = RunningAverage(layer, average.state_dict(), average.steps)
+    assert torch.equal(again.state_dict()["weight"], average.state_dict()["weight"])
+    assert layer.weight.mean() == 1
+
+
+def test_the_rate_rises_holds_and_rests():
+    shares = [matching.share_of_rate(step, 1000) for step in range(1000)]
+    assert shares[0] < 0.02
+    assert shares[100:800] == [1.0] * 700
+    assert shares[-1] < 0.01
+    assert max(shares) == 1
+
+
+def test_unreadable_cells_teach_nothing():
+    """A small view of dense print may have no cell that can be named."""
+    logits = torch.zeros(1, 2 * (labels.BLANK + 1), 2, 2, requires_grad=True)
+    loss, _, _ = reading.name_loss(logits, torch.full((1, 2, 4), labels.IGNORE))
+    assert loss == 0
 
 
 def test_rare_large_and_repeated_words_are_asked_for():
