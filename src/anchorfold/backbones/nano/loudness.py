@@ -18,7 +18,8 @@ SATURATION = 1.2  # as in BM25: mentions after which a word is half as loud as i
 def loudness(vectors: Tensor, quietest: Tensor) -> Tensor:
     """`(N,)` from `quietest` to 1, by how many of a page's patches, `vectors (N, d)` of length 1, show the same."""
     low, high = ALIKE
-    times = ((vectors @ vectors.T - low) / (high - low)).clamp_(0, 1).sum(1) / PATCHES
+    alike = ((vectors @ vectors.T).clamp_(low, high).mean(1) - low) / (high - low)
+    times = alike * len(vectors) / PATCHES
     return quietest + (1 - quietest) * times / (times + SATURATION)
 
 
