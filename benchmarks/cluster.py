@@ -83,8 +83,8 @@ def cmdline(process: psutil.Process) -> list[str]:
 
 
 def overhead(folder: Path) -> None:
-    """The second half of a run is measured: models are loaded and processes started by then."""
-    source = documents(folder / "docs", 10)
+    """The last three quarters of a run are measured: models are loaded and processes started by then."""
+    source = documents(folder / "docs", 6)
 
     def measured(index: Index, **options: Any) -> tuple[float, float]:
         marks: list[tuple[int, float, float]] = []
@@ -104,6 +104,8 @@ def overhead(folder: Path) -> None:
             plain.append(measured(Index.create(folder / f"plain{i}", "nano", AnchorFold(ratio=0.1))))
             index = Index.create(folder / f"ray{i}", "nano", AnchorFold(ratio=0.1))
             clustered.append(measured(index, cluster=Cluster(nodes.address, workers=1)))
+            for name, (clock, processors) in (("plain", plain[-1]), ("Ray", clustered[-1])):
+                print(f"{name}: {clock:.3f} s a page by the clock, {processors:.3f} s of processors", flush=True)
     for what, at in (("wall clock", 0), ("processors", 1)):
         ratio = min(run[at] for run in clustered) / min(run[at] for run in plain)
         print(f"overhead, {what}: x{ratio:.3f} a page (best of 3 each)")
@@ -142,7 +144,7 @@ def committer(folder: Path, pages: int = 8_000, length: int = 40) -> None:
     for number in range(pages // length):
         (folder / "docs" / f"{number}.pdf").write_bytes(bytes(length))
     setattr(crew, "Worker", Costless)  # noqa: B010
-    marks: list[tuple[int, float, float]] = []
+    marks: list[tuple[int, float, float, float]] = []
 
     class Wide(ClusterReader):
         dim = DIM
@@ -154,13 +156,15 @@ def committer(folder: Path, pages: int = 8_000, length: int = 40) -> None:
 
             def mark(progress: Progress) -> None:
                 if not marks or progress.pages >= marks[-1][0] + 500:
-                    marks.append((progress.pages, time.monotonic(), seconds()))
+                    resident = psutil.Process().memory_info().rss / 1e6
+                    marks.append((progress.pages, time.monotonic(), seconds(), resident))
 
             index.add(folder / "docs", cluster=Cluster(nodes.address, workers=2, task_pages=32), progress=mark)
-    (first, began, used), (last, ended, total) = marks[1], marks[-1]
+    (first, began, used, small), (last, ended, total, large) = marks[1], marks[-1]
     print(f"committer: {(last - first) / (ended - began):.0f} pages a second by the clock, ", end="")
     print(f"{(last - first) / (total - used):.0f} a second of its processor", end="")
     print(f"; {VECTORS} vectors of {DIM}, float16, synced")
+    print(f"memory of the driver: {small:.0f} MB after {first:,} pages, {large:.0f} MB after {last:,}")
 
 
 def note(marks: list[tuple[int, float]], progress: Progress) -> None:
@@ -168,7 +172,7 @@ def note(marks: list[tuple[int, float]], progress: Progress) -> None:
 
 
 def scaling(folder: Path) -> None:
-    source = documents(folder / "docs", 20)
+    source = documents(folder / "docs", 6)
     rates = {}
     with Nodes() as nodes:
         nodes.add()
@@ -191,7 +195,7 @@ def shards(folder: Path) -> None:
         import ray
 
         for count in (2, 4, 8):
-            with ShardedIndex.over(
+            with ShardedIndex.open(
                 folder / "my.index", ClusterReader(), address=nodes.address, shards=count, cpus=0.1, limit=120
             ) as index:
                 extra = statistics.median(router_seconds(index, query) for _ in range(200))

@@ -1,6 +1,10 @@
 """Kill workers, nodes and drivers of a real cluster at random, and check after every run that nothing is lost or twice.
 
-python -m benchmarks.cluster_soak --kills 20 --seed 1
+    python -m benchmarks.cluster_soak --kills 20 --seed 1
+    python -m benchmarks.cluster_soak --kills 20 --seed 1 --network    # as root, on Linux
+
+With `--network` driver and head are in one network namespace, the other node in a second one, and the link between them
+is cut now and then as well.
 """
 
 from __future__ import annotations
@@ -15,7 +19,10 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -38,6 +45,9 @@ print("done", report.skipped, flush=True)
 """
 
 
+CUT_SECONDS = (1, 12)  # too short to be noticed by the nodes' health checks, and long enough
+
+
 def workers(nodes: Nodes) -> list[psutil.Process]:
     everything = [process for number in range(len(nodes.processes)) for process in nodes.below(number)]
     return [process for process in everything if is_worker(process)]
@@ -50,11 +60,36 @@ def is_worker(process: psutil.Process) -> bool:
         return False
 
 
+HOSTS = ("10.203.0.1", "10.203.0.2")
+
+
+@contextmanager
+def namespaces() -> Iterator[tuple[str, str]]:
+    """Two network namespaces with a cable between them."""
+    first, second = names = tuple(f"anchorfold-{os.getpid()}-{end}" for end in "ab")
+    try:
+        for name in names:
+            ip("netns", "add", name)
+        ip("-n", first, "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", second)
+        for name, host in zip(names, HOSTS, strict=True):
+            ip("-n", name, "address", "add", f"{host}/24", "dev", "cable")
+            for device in ("lo", "cable"):
+                ip("-n", name, "link", "set", device, "up")
+        yield first, second
+    finally:
+        for name in names:
+            ip("netns", "delete", name)
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True)
+
+
 class Soak:
     """Documents that change, an index of them, and somebody who kills."""
 
-    def __init__(self, nodes: Nodes, folder: Path, rng: random.Random) -> None:
-        self.nodes, self.folder, self.rng = nodes, folder, rng
+    def __init__(self, nodes: Nodes, folder: Path, rng: random.Random, namespace: str | None) -> None:
+        self.nodes, self.folder, self.rng, self.namespace = nodes, folder, rng, namespace
         self.kills: Counter[str] = Counter()
         self.documents: dict[str, int] = {}
         self.index = Index.create(folder / "my.index", ClusterReader(), Pooling1D(ratio=0.25))
@@ -70,7 +105,7 @@ class Soak:
 
     def kill_something(self, driver: subprocess.Popen[str]) -> None:
         """A worker most of the time."""
-        kind = self.rng.choices(["worker", "node", "driver"], [6, 2, 2])[0]
+        kind = self.rng.choices(["worker", "node", "driver", "link"], [6, 2, 2, 4 if self.namespace else 0])[0]
         if kind == "driver":
             driver.kill()
         elif kind == "worker":
@@ -78,16 +113,27 @@ class Soak:
             if not there:
                 return
             self.rng.choice(there).kill()
-        else:
-            last = len(self.nodes.processes) - 1
+        elif kind == "node":
             try:
-                self.nodes.kill_raylet(last)
+                self.nodes.kill_raylet(len(self.nodes.processes) - 1)
             except StopIteration:
                 return
-            self.nodes.stop(last)
-            self.nodes.add()
+            self.replace_node()
+        else:
+            assert self.namespace
+            seconds = self.rng.choice(CUT_SECONDS)
+            ip("-n", self.namespace, "link", "set", "cable", "down")
+            time.sleep(seconds)
+            ip("-n", self.namespace, "link", "set", "cable", "up")
+            if seconds == max(CUT_SECONDS):
+                self.replace_node()
         self.kills[kind] += 1
-        print(f"killed a {kind}", flush=True)
+        print(f"{'cut' if kind == 'link' else 'killed'} a {kind}", flush=True)
+
+    def replace_node(self) -> None:
+        """End the last node, as far as it runs, and start another."""
+        self.nodes.stop(len(self.nodes.processes) - 1)
+        self.nodes.add()
 
     def run(self, killing: bool) -> bool:
         """One run of indexing; whether it came to its end."""
@@ -130,22 +176,33 @@ class Soak:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--network", action="store_true", help="cut the network between the nodes as well")
+    parser.add_argument("--namespace", help=argparse.SUPPRESS)  # of the other node, if this process is in the first
     arguments = parser.parse_args()
-    rng = random.Random(arguments.seed)
+    if arguments.network:
+        with namespaces() as (first, second):
+            command = ["ip", "netns", "exec", first, sys.executable, "-m", "benchmarks.cluster_soak"]
+            options = ["--kills", str(arguments.kills), "--seed", str(arguments.seed), "--namespace", second]
+            sys.exit(subprocess.run([*command, *options], check=False).returncode)
+    endure(arguments.kills, random.Random(arguments.seed), arguments.namespace)
+
+
+def endure(kills: int, rng: random.Random, namespace: str | None) -> None:
     folder = Path(tempfile.mkdtemp(prefix="anchorfold-cluster-soak-"))
     began, runs, finished = time.monotonic(), 0, 0
+    apart: dict[str, Any] = {"hosts": HOSTS, "prefix": ["ip", "netns", "exec", namespace]} if namespace else {}
     try:
-        with Nodes(seconds=0.01) as nodes:
+        with Nodes(seconds=0.01, **apart) as nodes:
             nodes.add()
-            soak = Soak(nodes, folder, rng)
-            while soak.kills.total() < arguments.kills:
+            soak = Soak(nodes, folder, rng, namespace)
+            while soak.kills.total() < kills:
                 soak.change_documents()
                 complete = False
                 while not complete:
-                    complete = soak.run(killing=soak.kills.total() < arguments.kills)
+                    complete = soak.run(killing=soak.kills.total() < kills)
                     runs += 1
                     skipped = complete and not soak.lines[-1].endswith("[]")
                     pages = soak.check(complete and not skipped)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,21 +46,32 @@ def install_stand_in(folder: Path) -> None:
 
 
 class Nodes:
-    """A head and other nodes with one CPU each. Use as a context manager."""
+    """A head and other nodes with one CPU each. Use as a context manager.
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    Args:
+        seconds: that the stand-in takes for a page.
+        hosts: the addresses of the head and of the other nodes.
+        prefix: of the command that starts another node.
+    """
+
+    def __init__(
+        self, seconds: float = 0.0, hosts: tuple[str, str] = ("127.0.0.1", "127.0.0.1"), prefix: Sequence[str] = ()
+    ) -> None:
+        self.hosts, self.prefix = hosts, prefix
         # Sockets below it have names of at most 107 characters.
         self.folder = Path(tempfile.mkdtemp(prefix="afr-", dir="/tmp"))
         install_stand_in(self.folder / "site")
         self.path = os.pathsep.join(map(str, (ROOT / "src", ROOT, self.folder / "site")))
         self.environment = {**os.environ, **SETTINGS, "PYTHONPATH": self.path, "STAND_IN_SECONDS": str(seconds)}
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = f"{hosts[0]}:{free_port()}"
         self.processes: list[subprocess.Popen] = []
 
     def __enter__(self) -> "Nodes":
         host, port = self.address.split(":")
         self._start(
+            (),
             "--head",
+            f"--node-ip-address={self.hosts[0]}",
             f"--port={port}",
             f"--temp-dir={self.folder}",
             f"--ray-client-server-port={free_port()}",
@@ -75,9 +87,9 @@ class Nodes:
         self.__exit__()
         raise TimeoutError("the head node does not start")
 
-    def _start(self, *options: str) -> None:
+    def _start(self, prefix: Sequence[str], *options: str) -> None:
         command = [
-            str(RAY), "start", *options, "--block", "--num-cpus=1", "--num-gpus=0", "--node-ip-address=127.0.0.1",
+            *prefix, str(RAY), "start", *options, "--block", "--num-cpus=1", "--num-gpus=0",
             "--object-store-memory=80000000", "--min-worker-port=0", "--max-worker-port=0",
             "--include-log-monitor=false",
         ]  # fmt: skip
@@ -87,7 +99,7 @@ class Nodes:
 
     def add(self) -> None:
         """One more node; returns at once."""
-        self._start(f"--address={self.address}")
+        self._start(self.prefix, f"--address={self.address}", f"--node-ip-address={self.hosts[1]}")
 
     def below(self, number: int) -> list[psutil.Process]:
         """All processes of a node, from the head (0) on."""

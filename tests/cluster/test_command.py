@@ -2,18 +2,23 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from typing import Any
 
+import httpx
 import pytest
+from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from anchorfold.cli import index_command, serve_command
 from anchorfold.cli.app import app
 from anchorfold.index import Progress
 from anchorfold.index.progress import WorkerProgress
+from anchorfold.serve.app import create_app
+from anchorfold.serve.library import Library
 from tests.cluster.conftest import PAGES
 from tests.cluster.contents import contents
 
@@ -43,6 +48,36 @@ def test_a_run_is_stopped_by_ctrl_c_and_finished_by_the_same_command(nodes, make
     assert process.returncode == 0, errors
     assert json.loads(output)["pages"] == PAGES - report["pages"]
     assert len(contents(index)) == PAGES
+
+
+@pytest.mark.slow
+def test_the_page_and_its_api_are_the_same_over_shards(nodes, make_index, documents):
+    """More shards than the cluster has processors: they share those."""
+    index = make_index()
+    index.add(documents)
+    process = start(nodes, "serve", index.path, "--ray", nodes.address, "--shards", 3, "--port", 0, "--no-browser")
+    try:
+        match = re.search(r"http://\S+/", process.stdout.readline())
+        assert match, process.stderr.read()
+        alone = TestClient(create_app(Library(index)), base_url="http://localhost")
+        with httpx.Client(base_url=match.group(), timeout=60) as sharded:
+            answer = sharded.get("/api/search", params={"q": "page 233"})
+            assert answer.status_code == 200, answer.text
+            results = answer.json()["results"]
+            assert results[0]["page"] == 34
+            page = f"/api/pages/{results[0]['id']}"
+            for address in (
+                "/", "/api/info", "/api/facets", "/api/search?q=page+7", "/api/search?q=page+7&where=page+%3C+3",
+                "/api/search?q=page+7&mode=hybrid", page, f"{page}/thumbnail", f"{page}/image",
+                f"{page}/evidence?q=page+233", f"{page}/words?q=page+233",
+            ):  # fmt: skip
+                answers = sharded.get(address), alone.get(address)
+                assert [answer.status_code for answer in answers] == [200, 200], address
+                assert answers[0].content == answers[1].content, address
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
 
 
 @pytest.mark.parametrize("command", [["index", "docs", "--to", "x.index"], ["serve", "my.index"]])

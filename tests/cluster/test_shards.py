@@ -5,13 +5,17 @@ import signal
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 
 from anchorfold import Index, Pooling1D, UnavailableError
 from anchorfold.cluster import ShardedIndex
 from anchorfold.cluster.shard import Shard
+from anchorfold.cluster.sharded import shard_cpus
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index import ingest
 from anchorfold.index.store import table
+from anchorfold.serve.app import create_app
+from anchorfold.serve.library import Library
 from tests.number_reader import NumberReader, write_pdf
 
 QUERIES = [f"page {number}" for number in (11, 24, 203, 250, 999)]
@@ -106,7 +110,7 @@ def _answers(ray, shard) -> bool:
 def test_shards_on_two_nodes(nodes, index, tmp_path):
     import ray
 
-    with ShardedIndex.over(index.path, NumberReader(), address=nodes.address, shards=2, cpus=0.5, limit=60) as sharded:
+    with ShardedIndex.open(index.path, NumberReader(), address=nodes.address, shards=2, cpus=0.5, limit=60) as sharded:
         for documents in (None, "*long.pdf"):
             assert sharded.search(QUERIES, documents=documents) == index.search(
                 QUERIES, documents=documents, exact=True
@@ -137,11 +141,24 @@ def test_shards_on_two_nodes(nodes, index, tmp_path):
         sharded._search.limit = 1.0
         with pytest.raises(UnavailableError, match="1 of 2 shards did not answer within 1 seconds"):
             sharded.search("page 11")
+        client = TestClient(create_app(Library(sharded)), base_url="http://localhost")
+        answer = client.get("/api/search", params={"q": "page 11"})
+        assert answer.status_code == 503
+        assert answer.json()["detail"].startswith("1 of 2 shards did not answer within 1 seconds: they are being")
         sharded._search.allow_partial = True
         assert sharded.search("page 11")
         assert 0.3 < sharded.searched < 0.7
+        assert client.get("/api/search", params={"q": "page 11"}).json()["searched"] == sharded.searched
+
+
+@pytest.mark.parametrize(
+    ("processors", "shards", "cpus"), [((1, 1), 2, 1), ((1, 1), 3, 0.5), ((4, 0), 4, 1), ((2,), 5, 0.33), ((), 2, 1)]
+)
+def test_shards_take_so_little_that_all_have_room(processors, shards, cpus):
+    nodes = [{"Alive": True, "Resources": {"CPU": count}} for count in processors]
+    assert shard_cpus([*nodes, {"Alive": False, "Resources": {"CPU": 8}}], shards) == cpus
 
 
 def test_no_shards_are_refused(index):
-    with pytest.raises(AnchorFoldError, match="at least 1 shard"), ShardedIndex.over(index.path, shards=0):
+    with pytest.raises(AnchorFoldError, match="at least 1 shard"), ShardedIndex.open(index.path, shards=0):
         pass

@@ -111,14 +111,16 @@ def verdict(calibration: Calibration) -> None:
     """Whether central tokens make better anchors than random ones here."""
     gain, error = calibration.advantage
     chance = fmean(calibration.random)
+    figures = f"{gain:+.2f} +- {error:.2f} points against random anchors ({chance:.2f} %)"
     if calibration.suits:
-        out.print(
-            f"AnchorFold suits this backbone: {gain:+.2f} +- {error:.2f} points over random anchors ({chance:.2f} %)."
-        )
+        out.print(f"AnchorFold suits this backbone: {figures}.")
+    elif calibration.suits is None:
+        pairs = len(calibration.random)
+        out.print(f"{pairs} pairs do not tell whether AnchorFold suits this backbone: {figures}. Give more of them.")
     else:
         out.print(
-            f"AnchorFold does not suit this backbone: {gain:+.2f} +- {error:.2f} points against random anchors "
-            f"({chance:.2f} %). Its attention gathers where the content is not: choose another method (--compare)."
+            f"AnchorFold does not suit this backbone: {figures}. Its attention gathers where the content is not: "
+            "choose another method (--compare)."
         )
 
 
@@ -131,6 +133,6 @@ def show_comparison(compared: list[Suitability]) -> None:
              "" if s.method == "anchorfold" else f"{s.lead:+.2f} ({s.low:+.2f} to {s.high:+.2f})")
             for s in ranked
         ]  # fmt: skip
-        columns = [("method", "left"), ("score kept, %", "right"), ("AnchorFold's lead, 95 %", "right")]
+        columns = [("method", "left"), ("score retained, %", "right"), ("AnchorFold's lead, 95 %", "right")]
         table(columns, rows, f"ratio {ratio:g}")
-        out.print(f"{ranked[0].method} keeps the most score at ratio {ratio:g}.\n")
+        out.print(f"{ranked[0].method} retains the most score at ratio {ratio:g}.\n")

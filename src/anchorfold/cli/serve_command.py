@@ -61,7 +61,7 @@ def serve_command(
             from anchorfold.cluster import ShardedIndex
 
             opened = stack.enter_context(
-                ShardedIndex.over(index, model, address=ray, shards=shards, allow_partial=allow_partial, **options)
+                ShardedIndex.open(index, model, address=ray, shards=shards, allow_partial=allow_partial, **options)
             )
         library = Library(opened)
         library.warm_up()

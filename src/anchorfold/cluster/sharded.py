@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import math
+import pickle
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from anchorfold.cluster.connection import connection
+from anchorfold.cluster.crew import CrewSize
 from anchorfold.cluster.shard import Shard, ShardAnswer
 from anchorfold.errors import AnchorFoldError, UnavailableError
 from anchorfold.index import Hit, Index
 from anchorfold.index.filters.columns import Where
 from anchorfold.index.live import LivePages
+from anchorfold.index.model import IndexModel
 from anchorfold.index.searching import PageSearch
 from anchorfold.index.store.table import PageTable
+
+if TYPE_CHECKING:
+    from anchorfold.backbones.encoder import PageEncoder
 
 LIMIT_SECONDS = 10.0  # that a query waits for a shard that died
 PAUSE_SECONDS = 0.1  # between two questions to a shard that does not answer
@@ -30,48 +37,67 @@ class ShardedIndex(Index):
     Every page is scored, as with `Index.search(..., exact=True)`: ranks and scores are the same. The folder must be
     one that all nodes of the cluster see.
 
-    >>> with ShardedIndex.over("my.index", address="auto", shards=4) as index:  # doctest: +SKIP
+    >>> with ShardedIndex.open("my.index", address="auto", shards=4) as index:  # doctest: +SKIP
     ...     index.search("net revenue by region")
     """
 
     _search: ShardSearch
 
+    def __init__(self, table: PageTable, model: IndexModel) -> None:
+        super().__init__(table, model)
+        self._cluster = ExitStack()
+
     @classmethod
-    @contextmanager
-    def over(
+    def open(
         cls,
         path: str | Path,
-        model: Any = None,
+        model: str | PageEncoder | None = None,
         *,
         address: str = "auto",
         shards: int = 2,
-        cpus: float = 1.0,
+        cpus: float | None = None,
         limit: float = LIMIT_SECONDS,
         allow_partial: bool = False,
         **load_options: Any,
-    ) -> Iterator[Self]:
-        """An index with its shards, which end with the context.
+    ) -> Self:
+        """An index with its shards, which end when it is closed.
 
         Args:
             path: the index.
             model: as for `Index.open`.
             address: of the cluster, as for `Cluster`.
             shards: how many processes share the pages.
-            cpus: a shard.
+            cpus: that a shard takes of its node; 1, or as much less as is needed to have room for all, if None.
             limit: seconds that a query waits for shards that do not answer.
             allow_partial: answer from the others then; `searched` says how much that was. Else UnavailableError.
             **load_options: for `anchorfold.load`.
         """
         if shards < 1:
             raise AnchorFoldError(f"an index needs at least 1 shard, got {shards}.")
-        index = cls.open(path, model, **load_options)
-        with connection(address) as ray:
-            search = ShardSearch(index._table, ray, shards, cpus, limit, allow_partial)
-            index._search = search
-            try:
-                yield index
-            finally:
-                search.close()
+        index = super().open(path, model, **load_options)
+        with ExitStack() as stack:  # of which nothing is left if a step fails
+            ray = stack.enter_context(connection(address))
+            cpus = shard_cpus(ray.nodes(), shards) if cpus is None else cpus
+            index._search = ShardSearch(index._table, ray, shards, cpus, limit, allow_partial)
+            stack.callback(index._search.close)
+            index._cluster = stack.pop_all()
+        return index
+
+    def close(self) -> None:
+        """End the shards."""
+        self._cluster.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def shard_cpus(nodes: list[dict[str, Any]], shards: int) -> float:
+    """What a shard can take of a node so that all have room on these, as `ray.nodes` lists them; at most 1."""
+    sizes = (math.floor(100 / count) / 100 for count in range(1, shards + 1))
+    return next((cpus for cpus in sizes if CrewSize(None, cpus, 0).wanted(nodes) >= shards), 1.0)
 
 
 class ShardSearch(PageSearch):
@@ -90,8 +116,8 @@ class ShardSearch(PageSearch):
         super().__init__(table)
         self.ray, self.limit, self.allow_partial = ray, limit, allow_partial
         actor = ray.remote(Shard).options(
-            num_cpus=cpus, max_restarts=-1, max_concurrency=4, scheduling_strategy="SPREAD"
-        )
+            num_cpus=cpus, max_restarts=-1, max_concurrency=4, scheduling_strategy="SPREAD", enable_task_events=False
+        )  # events of every query would cost a tenth of it
         folder = str(table.folder.resolve())
         self.shards = [actor.remote(folder, number, shards) for number in range(shards)]
         self._last = threading.local()
@@ -129,32 +155,41 @@ class ShardSearch(PageSearch):
             UnavailableError: some are silent at the deadline, and a part is not enough.
         """
         answers: list[ShardAnswer] = []
-        waiting = {shard.search.remote(version, *question): shard for shard in self.shards}
+        packed = pickle.dumps((version, *question))
+        waiting = {shard.answer.remote(packed): shard for shard in self.shards}
         while waiting:
-            left = deadline - time.monotonic()
-            done, _ = self.ray.wait(list(waiting), timeout=left) if left > 0 else ([], [])
-            if not done:
+            left = max(0.0, deadline - time.monotonic())
+            done, silent = self.ray.wait(list(waiting), num_returns=len(waiting), timeout=left)
+            again = []
+            for ref in done:
+                shard, answer = waiting.pop(ref), self._answer(ref)
+                if answer.version > version:
+                    return None
+                if answer.version == version:
+                    answers.append(answer)
+                else:  # it died, or its file system does not show the newest version yet
+                    again.append(shard)
+            if silent or (again and time.monotonic() >= deadline):
                 if self.allow_partial:
                     break
                 raise UnavailableError(
-                    f"{len(waiting)} of {len(self.shards)} shards did not answer within {self.limit:g} seconds: they "
-                    "are being started again; try again in a moment."
+                    f"{len(silent) + len(again)} of {len(self.shards)} shards did not answer within {self.limit:g} "
+                    "seconds: they are being started, or wait for room in the cluster; try again in a moment."
                 )
-            shard = waiting.pop(done[0])
-            try:
-                answer: ShardAnswer = self.ray.get(done[0])
-            except self.ray.exceptions.RayTaskError as error:
-                raise error.cause if isinstance(error.cause, AnchorFoldError) else error from None
-            except self.ray.exceptions.RayError:  # it died, and is being started again
-                answer = ShardAnswer(-1)
-            if answer.version == version:
-                answers.append(answer)
-            elif answer.version > version:
-                return None
-            else:  # or its file system does not show the newest version yet
+            if again:
                 time.sleep(PAUSE_SECONDS)
-                waiting[shard.search.remote(version, *question)] = shard
+                waiting = {shard.answer.remote(packed): shard for shard in again}
         return answers
+
+    def _answer(self, ref: Any) -> ShardAnswer:
+        """What a shard said; version -1 if it died, and is being started again."""
+        try:
+            answer: ShardAnswer = pickle.loads(self.ray.get(ref))
+        except self.ray.exceptions.RayTaskError as error:
+            raise error.cause if isinstance(error.cause, AnchorFoldError) else error from None
+        except self.ray.exceptions.RayError:
+            return ShardAnswer(-1)
+        return answer
 
     def _merged(
         self, live: LivePages, answers: Sequence[ShardAnswer], queries: int, top: int

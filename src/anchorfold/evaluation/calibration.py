@@ -111,10 +111,10 @@ class Calibration:
         return mean_and_error(torch.tensor(self.values[self.settings.steps]) - torch.tensor(self.random))
 
     @property
-    def suits(self) -> bool:
-        """Whether central tokens are better anchors than random ones here, by two standard errors."""
+    def suits(self) -> bool | None:
+        """Whether central tokens are better anchors than random ones here; None if two standard errors hide it."""
         gain, error = self.advantage
-        return gain > 2 * error
+        return None if abs(gain) <= 2 * error else gain > 0
 
     def as_json(self) -> dict[str, Any]:
         """All of it in plain values."""
