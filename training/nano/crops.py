@@ -25,7 +25,7 @@ SCANNED = 0.35  # of the pieces of real pages
 WINDOWS = 2  # of a page to choose from: the one with more text
 MARGIN = 24  # pixels around a window, while it is scanned
 SHEET_WIDTH = 1200  # pixels that the model sees of a whole slide
-SHEETS = 0.5  # of the invented pieces: posters and slides; the others are plain text in many fonts
+SHEETS = 0.6  # of the invented pieces: posters and slides; the others are plain text in many fonts
 
 
 @dataclass
@@ -86,7 +86,7 @@ def sheet_piece(rng: random.Random, words: list[str], fonts: tuple[str, ...], he
     script = Script(rng, words)
     wider = rng.uniform(1, max(1.0, SHEET_WIDTH / width))
     wide = round(width * wider)
-    if rng.random() < 0.6:
+    if rng.random() < 0.5:
         sheet = poster(rng, script, fonts, wide, round(height * wider), rng.uniform(9.5, 20))
     else:
         tall = round(wide * rng.choice([0.5625, 0.75]))

@@ -34,14 +34,18 @@ def export(
     """
     universal = STAGES[stage].universal if stage in STAGES else 0
     model, index, _ = load_start(data, start, universal)
+    after = ""
     if stage is not None:
         state = checkpoint.load(data / f"{stage}.pt")
         assert state is not None, f"there is no checkpoint of the stage {stage}"
         model.load_state_dict(state.get("average", state["model"]))
         model.config.rope_still = state["still"]
+        after = f" after {state['step']} steps of {stage}"
     if quietest is not None:
         model.config.loudness = quietest < 1
-        model.quietest = torch.nn.Parameter(torch.tensor([quietest]), requires_grad=False) if quietest < 1 else None
+        model.register_parameter(
+            "quietest", torch.nn.Parameter(torch.tensor([quietest]), requires_grad=False) if quietest < 1 else None
+        )
     model.config._attn_implementation_internal = "sdpa"
     model.to(torch.float16).save_pretrained(folder)
     NanoImageProcessor(model.config.max_patches).save_pretrained(folder)
@@ -50,7 +54,7 @@ def export(
         settings = read_settings(start / CALIBRATION_FILE, len(model.layers))
         write_settings(folder / CALIBRATION_FILE, replace(settings, universal=universal))
     size = sum(f.stat().st_size for f in folder.iterdir()) / 1e6
-    print(f"wrote {folder}: {size:.1f} MB" + (f" after {state['step']} steps of {stage}" if stage else ""))
+    print(f"wrote {folder}: {size:.1f} MB{after}")
 
 
 def main() -> None:

@@ -54,8 +54,10 @@ def measure_pages(model: Nano, data: Path, fonts: Path, words: Path, count: int)
         rates = patch_rates(model, page.vectors, image, labels[0], labels[1], known, rng)
         if rates is not None:
             false[kind].append(rates[0])
-    shares = {"words": right, "false": false}
-    return {name: {k: 100 * float(np.mean(v)) for k, v in kinds.items()} for name, kinds in shares.items()}
+    return {
+        "words": {kind: 100 * float(np.mean(values)) for kind, values in right.items()},
+        "false": {kind: 100 * float(np.mean(rates)) for kind, rates in false.items()},
+    }
 
 
 def chosen_corpus(text: str) -> Corpus:

@@ -278,7 +278,7 @@ def test_rare_large_and_repeated_words_are_asked_for():
     boxes = np.array([[0, 0, 32, 16], [32, 0, 64, 16], [64, 0, 96, 32], [0, 32, 9, 48]], np.float32)
     none = torch.zeros(0)
     example = examples.Example(none, none, ["the", "revenue", "revenue", "x"], none, none,
-                               torch.from_numpy(examples.word_sizes(boxes)), none, none, True)  # fmt: skip
+                               torch.from_numpy(examples.word_sizes(boxes)), [none], none, True)  # fmt: skip
     assert examples.word_values(example, {"the": 0.1, "revenue": 0.8}) == pytest.approx({"the": 0.1, "revenue": 6.4})
 
 
@@ -322,11 +322,25 @@ def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
     (encoded,) = model.encode_pages([corpus.load_page(page)[0]], anchorfold.AnchorFold(ratio=0.1))
     assert torch.isfinite(anchorfold.maxsim(model.encode_queries(["net revenue"]), [encoded])).all()
 
+    export.export(data, None, tmp_path / "quiet", tmp_path / "nano", quietest=0.5)
+    quiet = anchorfold.load(tmp_path / "quiet")
+    assert quiet.model.quietest.item() == 0.5
+    export.export(data, None, tmp_path / "again", tmp_path / "quiet", quietest=1.0)
+    assert anchorfold.load(tmp_path / "again").fingerprint == model.fingerprint != quiet.fingerprint
+
     write_settings(tmp_path / "nano" / CALIBRATION_FILE, guess(config.num_hidden_layers))
+    mixed = matching.MIXES | {"mixed": (("words", 2), ("pages", 1))}
+    monkeypatch.setattr(matching, "MIXES", mixed)
+    monkeypatch.setitem(matching.STAGES, "pages", replace(small, height=192))
+    curve = matching.train(data, data, "mixed", steps=4, seed=1, every=2, start=tmp_path / "nano")
+    resumed = matching.train(data, data, "mixed", steps=6, seed=1, every=2, start=tmp_path / "nano")
+    assert resumed[:2] == curve
+    assert resumed[-1]["step"] == 6
+    assert resumed[-1]["seconds"] > curve[-1]["seconds"] > 0
     monkeypatch.setitem(matching.STAGES, "pages", small)
-    curve = head.train(data, data, tmp_path / "nano", pages=4, steps=12, every=4)
+    curve = head.train(data, data, tmp_path / "nano", pages=2, steps=12, every=4)
     assert curve[-1]["loss"] < curve[0]["loss"]
-    assert head.train(data, data, tmp_path / "nano", pages=4, steps=12, every=4) == curve  # resumed: nothing to do
+    assert head.train(data, data, tmp_path / "nano", pages=2, steps=12, every=4) == curve  # resumed: nothing to do
     export.export(data, "head", tmp_path / "head", tmp_path / "nano")
     image = corpus.load_page(page)[0]
     before, after = (next(iter(m.page_states([image]))) for m in (model, anchorfold.load(tmp_path / "head")))
