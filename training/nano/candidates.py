@@ -11,10 +11,12 @@ from torch import Tensor
 
 from anchorfold.backbones.nano.model import NanoModel
 from anchorfold.backbones.nano.query import WordIndex
+from anchorfold.backbones.nano.text import LETTERS
 from training.nano import losses
 from training.nano.examples import Example
 
 RANDOM, FREQUENT = 2000, 300  # absent words of a batch: any, and common on pages
+ALTERED = 300  # absent words of a batch that differ from printed ones in a letter, or are a piece of one
 PROBES, NEIGHBOURS = 200, 6  # printed words of a batch whose nearest absent ones are asked about too
 
 
@@ -64,9 +66,25 @@ class WordPool:
         words = self.index.words
         probes = self.model.embed_words(*self.index.lookup(rng.sample(texts, min(PROBES, len(texts)))))
         near = (probes @ self.vectors.T).topk(min(NEIGHBOURS, len(words))).indices.unique().tolist()
-        absent = rng.sample(words, min(RANDOM, len(words))) + [words[i] for i in near] + self.frequent
+        changed = [altered(w, rng) for w in rng.sample(texts, min(ALTERED, len(texts))) if len(w) > 2]
+        absent = rng.sample(words, min(RANDOM, len(words))) + [words[i] for i in near] + self.frequent + changed
         drawn = list(dict.fromkeys(texts + absent))
         return Candidates(drawn, self.model.embed_words(*self.index.lookup(drawn)), len(texts))
+
+
+def altered(word: str, rng: random.Random) -> str:
+    """A word of three letters or more, misread: one letter another, left out or in the wrong place; or a half of it."""
+    i = rng.randrange(len(word) - 1)
+    letters = LETTERS[26:] if word.isdigit() else LETTERS[:26]
+    ways = (
+        word[:i] + rng.choice(letters) + word[i + 1 :],
+        word[: i + 1] + rng.choice(letters) + word[i + 2 :],
+        word[:i] + word[i + 1 :],
+        word[:i] + word[i + 1] + word[i] + word[i + 2 :],
+        word[: (len(word) + 1) // 2],
+        word[len(word) // 2 :],
+    )
+    return rng.choice(ways)
 
 
 def word_losses(vectors: list[Tensor], batch: list[Example], candidates: Candidates) -> tuple[dict[str, Tensor], float]:

@@ -17,12 +17,15 @@ from training.nano import synth
 from training.nano.corpus import load_page
 from training.nano.posters import poster
 from training.nano.scanning import scan, turn
-from training.nano.script import Script
+from training.nano.script import Script, with_blends
 from training.nano.slides import slide
 from training.nano.vocabulary import load_vocabulary
 
 SCANNED = 0.35  # of the pieces of real pages
-SHEETS = 0.5  # of the invented pieces: posters and slides; the others are plain text in many fonts
+WINDOWS = 2  # of a page to choose from: the one with more text
+MARGIN = 24  # pixels around a window, while it is scanned
+SHEET_WIDTH = 1200  # pixels that the model sees of a whole slide
+SHEETS = 0.6  # of the invented pieces: posters and slides; the others are plain text in many fonts
 
 
 @dataclass
@@ -42,39 +45,59 @@ def to_tensor(pixels: np.ndarray) -> Tensor:
 
 def real_piece(path: Path, rng: random.Random, height: int, width: int) -> Piece:
     """A random window of a stored page at a random size, scanned or recoloured sometimes."""
-    image, symbols, boxes = load_page(path)
-    if scanned := rng.random() < SCANNED:
-        image, boxes = scan(image, boxes, rng)
+    page, symbols, boxes = load_page(path)
+    scanned = rng.random() < SCANNED
     scale = rng.uniform(0.8, 1.1) if rng.random() < 0.75 else rng.uniform(0.6, 0.8)
-    image = image.resize((round(image.width * scale), round(image.height * scale)))
-    boxes = boxes * scale
-    left, top = (
-        rng.randint(0, have - need) if have >= need else -rng.randint(0, need - have)
-        for have, need in ((image.width, width), (image.height, height))
-    )
-    # A page smaller than the window lies on more paper of its own colour.
-    paper = Image.new("L", (width, height), int(np.median(np.asarray(image))))
-    paper.paste(image, (-left, -top))
-    image = paper
-    boxes = boxes - np.array([left, top, left, top], np.float32)
+    tall, wide = round(height / scale), round(width / scale)
+    middles = boxes.reshape(-1, 2, 2).mean(1)
+    corners = [window_corner(page, rng, tall, wide) for _ in range(WINDOWS)]
+    left, top = max(corners, key=lambda c: int(((middles >= c) & (middles < np.add(c, (wide, tall)))).all(1).sum()))
+    # A page smaller than the window lies on more paper of its own colour; the margin is for what turning brings in.
+    paper = int(np.median(np.asarray(page)[::4, ::4]))
+    window = Image.new("L", (wide + 2 * MARGIN, tall + 2 * MARGIN), paper)
+    window.paste(page, (MARGIN - left, MARGIN - top))
+    boxes = boxes + np.array([MARGIN - left, MARGIN - top] * 2, np.float32)
+    if scanned:
+        window, boxes = scan(window, boxes, rng, max(page.size))
+    image = window.crop((MARGIN, MARGIN, MARGIN + wide, MARGIN + tall)).resize((width, height))
+    boxes = (boxes - MARGIN) * np.array([width / wide, height / tall] * 2, np.float32)
+    symbols, boxes = visible(symbols, boxes, height, width)
+    return Piece(np.asarray(image) if scanned else recolour(image, rng), symbols, boxes, real=True)
+
+
+def window_corner(page: Image.Image, rng: random.Random, height: int, width: int) -> tuple[int, int]:
+    """Left and top of a random window; a page that is smaller lies anywhere in it."""
+    spare = page.width - width, page.height - height
+    left, top = (rng.randint(0, s) if s >= 0 else -rng.randint(0, -s) for s in spare)
+    return left, top
+
+
+def visible(symbols: str, boxes: np.ndarray, height: int, width: int) -> tuple[str, np.ndarray]:
+    """The characters of which something is seen in a window that begins at 0, 0; boxes `(n, 4)`."""
     inside = (boxes[:, 2] > 0) & (boxes[:, 3] > 0) & (boxes[:, 0] < width) & (boxes[:, 1] < height)
-    symbols = "".join(s for s, keep in zip(symbols, inside, strict=True) if keep)
-    return Piece(np.asarray(image) if scanned else recolour(image, rng), symbols, boxes[inside], real=True)
+    return "".join(s for s, keep in zip(symbols, inside, strict=True) if keep), boxes[inside]
 
 
 def sheet_piece(rng: random.Random, words: list[str], fonts: tuple[str, ...], height: int, width: int) -> Piece:
-    """A poster or a slide that fills `height x width`; its type is large in slides, small and large in posters."""
+    """A window of a poster or a slide that is as wide as it or wider, up to what the model sees of a whole one.
+
+    In a small window type is as large as on a whole sheet: a title's letters are wider than a patch.
+    """
     script = Script(rng, words)
-    if rng.random() < 0.6:
-        sheet = poster(rng, script, fonts, width, height, rng.uniform(9.5, 20))
+    wider = rng.uniform(1, max(1.0, SHEET_WIDTH / width))
+    wide = round(width * wider)
+    if rng.random() < 0.5:
+        sheet = poster(rng, script, fonts, wide, round(height * wider), rng.uniform(9.5, 20))
     else:
-        tall = min(height, round(width * rng.choice([0.5625, 0.75])))
-        sheet = slide(rng, script, fonts, width, tall, tall * rng.uniform(0.035, 0.07))
+        tall = round(wide * rng.choice([0.5625, 0.75]))
+        sheet = slide(rng, script, fonts, wide, tall, tall * rng.uniform(0.035, 0.07))
     image, symbols, boxes = sheet.labelled()
-    grey = synth.degrade(image.convert("L"), rng)
-    page = Image.new("L", (width, height), int(np.asarray(grey)[-1].mean()))
-    page.paste(grey, (0, 0))
-    return Piece(np.asarray(page), symbols, boxes, real=False)
+    left, top = window_corner(image, rng, height, width)
+    top = max(top, 0)
+    page = Image.new("L", (width, height), int(np.asarray(image.convert("L"))[-1].mean()))
+    page.paste(image.convert("L"), (-left, -top))
+    symbols, boxes = visible(symbols, boxes - np.array([left, top] * 2, np.float32), height, width)
+    return Piece(np.asarray(synth.degrade(page, rng)), symbols, boxes, real=False)
 
 
 def recolour(image: Image.Image, rng: random.Random) -> np.ndarray:
@@ -90,7 +113,7 @@ class Pieces(IterableDataset):
 
     def __init__(self, data: Path, fonts: Path, height: int, width: int, real: float, seed: int) -> None:
         self.paths = sorted((data / "pages" / "train").glob("*.npz"))
-        self.words = load_vocabulary(data)[0]
+        self.words = with_blends(load_vocabulary(data)[0], random.Random(seed))
         self.fonts = synth.latin_fonts(fonts)
         self.height, self.width, self.real, self.seed = height, width, real, seed
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
+from torch import Tensor
 
 import anchorfold
 from anchorfold.backbones.nano.processor import NanoImageProcessor
@@ -74,18 +75,22 @@ def labelled_patches(
     return words, *patch_words(words, height // 16, width // 32)
 
 
-@torch.no_grad()
 def read_page(model: Nano, image: Image.Image, symbols: str, boxes: np.ndarray, rng: random.Random) -> list[Read]:
     """Ask every labelled patch of a page for its word among 5,000: those of the page and others."""
-    words, pairs, shares = labelled_patches(model.processor, image, symbols, boxes)
-    if not len(pairs):
-        return []
-    (state,) = model.page_states([image])
+    labels = labelled_patches(model.processor, image, symbols, boxes)
+    return read_patches(model, model.encode_pages([image])[0].vectors, *labels, rng) if len(labels[1]) else []
+
+
+@torch.no_grad()
+def read_patches(
+    model: Nano, patches: Tensor, words: Words, pairs: np.ndarray, shares: np.ndarray, rng: random.Random
+) -> list[Read]:
+    """As `read_page`, from the vectors `(N, 128)` of a page's patches and what `labelled_patches` says of them."""
     texts = list(dict.fromkeys(words.texts))
     extra = [w for w in rng.sample(model.words.words, CANDIDATES) if w not in set(texts)]
     candidates = texts + extra[: max(0, CANDIDATES - len(texts))]
     vectors = model.model.embed_words(*model.words.lookup(candidates)).float()
-    answers = (state.embeddings @ vectors.T).argmax(1)
+    answers = (patches @ vectors.T).argmax(1)
     best: dict[int, tuple[float, int]] = {}
     for (patch, word), share in zip(pairs.tolist(), shares.tolist(), strict=True):
         best[patch] = max(best.get(patch, (0.0, -1)), (share, word))

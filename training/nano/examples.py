@@ -15,6 +15,8 @@ from anchorfold.backbones.nano.query import UNKNOWN_WEIGHT
 from training.nano.crops import Pieces, to_tensor
 from training.nano.labels import character_map, group_words, patch_words
 
+SIZES = (1, 2, 4)  # the reader looks at the page at full, half and quarter size
+
 
 @dataclass
 class Example:
@@ -22,6 +24,7 @@ class Example:
 
     `paper` are those of the kept patches that surely show no word: blank ones, and ornament of invented pages (a real
     page may show words in its pictures that its text layer does not know).
+    `characters` are the symbols under the reader's cells at full, half and quarter size.
     Which words matter is learnt from `real` pages alone: an invented one is about nothing.
     """
 
@@ -31,7 +34,7 @@ class Example:
     pairs: Tensor
     shares: Tensor
     sizes: Tensor
-    characters: Tensor
+    characters: list[Tensor]
     paper: Tensor
     real: bool
 
@@ -64,7 +67,8 @@ class WordPieces(Pieces):
         return Example(
             to_tensor(piece.pixels), torch.from_numpy(chosen), words.texts, torch.from_numpy(pairs),
             torch.from_numpy(shares), torch.from_numpy(word_sizes(words.boxes)),
-            torch.from_numpy(character_map(piece.symbols, piece.boxes, self.height, self.width)),
+            [torch.from_numpy(character_map(piece.symbols, piece.boxes / part, self.height // part, self.width // part))
+             for part in SIZES],
             torch.from_numpy(np.flatnonzero(paper[chosen])), piece.real,
         )  # fmt: skip
 

@@ -25,6 +25,7 @@ from anchorfold.backbones.nano.retriever import Nano
 from training.nano import measuring_set
 from training.nano.evaluate import labelled_patches
 from training.nano.kinds import labelled_pages
+from training.nano.labels import Words
 
 ABSENT = 200
 FREQUENT = 600  # of the vocabulary's head, short words left out: what queries ask for most
@@ -55,20 +56,33 @@ def sorts_of_patches(pixels: np.ndarray, labelled: np.ndarray) -> np.ndarray:
     return sorts
 
 
-@torch.no_grad()
 def page_rates(
     model: Nano, image: Image.Image, symbols: str, boxes: np.ndarray, vectors: Tensor, rng: random.Random
 ) -> list[float] | None:
     """A rate for each of SORTS, or None for a page with too few words; `vectors (V, 128)` of all known words."""
     words, pairs, _ = labelled_patches(model.processor, image, symbols, boxes)
+    (encoded,) = model.encode_pages([image])
+    return patch_rates(model, encoded.vectors, image, words, pairs, vectors, rng)
+
+
+@torch.no_grad()
+def patch_rates(
+    model: Nano,
+    patches: Tensor,
+    image: Image.Image,
+    words: Words,
+    pairs: np.ndarray,
+    vectors: Tensor,
+    rng: random.Random,
+) -> list[float] | None:
+    """As `page_rates`, from the vectors `(N, 128)` of the image's patches, its words and which patch shows which."""
     present = [w for w in dict.fromkeys(words.texts) if len(w) > 3]
     if len(present) < 5:
         return None
-    (encoded,) = model.encode_pages([image])
     pixels = model.processor.preprocess([image])["pixel_values"][0, 0].numpy()
     sorts = torch.from_numpy(sorts_of_patches(pixels, np.unique(pairs[:, 0])))
-    right = (vectors_of(model, present) @ encoded.vectors.T).amax(1)
-    wrong = vectors_of(model, absent_words(present, model, vectors, rng)) @ encoded.vectors.T
+    right = (vectors_of(model, present) @ patches.T).amax(1)
+    wrong = vectors_of(model, absent_words(present, model, vectors, rng)) @ patches.T
     rates = []
     for sort in range(len(SORTS)):
         chosen = wrong if sort == 0 else wrong[:, sorts == sort]

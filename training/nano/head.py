@@ -53,7 +53,7 @@ def store_page(model: NanoModel, example: Example, half: bool) -> StoredPage:
     listening.remove()
     graphs = [(q[0, :, r:], k[0, :, r:]) for q, k in (recorded(model, i) for i in FOCUS_LAYERS)]
     score = torch.stack([layer_score(propagate(losses.attention(q, k), FOCUS_DEPTH)) for q, k in graphs]).mean(0)
-    example.pixels = example.characters = torch.zeros(0)
+    example.pixels, example.characters = torch.zeros(0), []
     return StoredPage(example, states[0].to(torch.float16).clone(), score)
 
 
@@ -134,7 +134,7 @@ def train(
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         for group in optimiser.param_groups:
-            group["lr"] = RATE * share_of_rate(step / steps)
+            group["lr"] = RATE * share_of_rate(step, steps)
         optimiser.step()
         step += 1
         reports.append({"loss": loss.item(), **report})

@@ -3,9 +3,12 @@
 python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage words --steps 2000
 python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage pages --steps 2000
 
-The stage called crops goes on with reading alone, on small pieces: about three times as many patches an hour.
+The stage called crops goes on with reading alone, on small pieces: about three times as many patches an hour. The one
+called mixed takes steps of crops, and some of pages among them, so that what matters is not forgotten meanwhile.
 
-python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage crops --start WEIGHTS --steps 2000
+python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage mixed --start WEIGHTS --steps 12000
+
+The checkpoint holds a running average of the weights too, which is what `export` writes: a run may be cut at any time.
 
 The stage called agc makes another model, for the trained baseline: AGC's universal tokens, learnt along with the rest.
 
@@ -15,9 +18,9 @@ python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage agc --start WEI
 from __future__ import annotations
 
 import argparse
-import math
 import random
 import time
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -30,14 +33,16 @@ from torch.utils.data import DataLoader
 from anchorfold.backbones.nano.model import NanoModel, patch_positions
 from anchorfold.focus import layer_score, propagate
 from training.nano import checkpoint, losses
+from training.nano.average import RunningAverage
 from training.nano.candidates import WordPool, folding_losses, word_losses
 from training.nano.examples import Example, WordPieces, word_values
 from training.nano.reading import name_loss
-from training.nano.stages import STAGES, Stage, load_start, recorded
+from training.nano.stages import MIXES, STAGES, Stage, load_start, recorded
 
 FOCUS_LAYERS = (3, 4)  # a fifth of the depth past the middle, as in the paper's backbones: trained where to gather
 FOCUS_STEPS = (2, 6)
 SAVE_SECONDS = 240
+WARM_STEPS = 150
 REPEATS = 0.3  # weight of asking repeats to point at their anchor, beside where attention gathers
 
 
@@ -106,10 +111,10 @@ def batch_loss(
         loss = loss + stage.page_loss * page + stage.retention * lost
         report |= {"page": page.item(), "lost": lost.item()}
     if not stage.frozen_stem:
-        # The reader's first look is at full size.
-        character, _, _ = name_loss(named[0].float(), torch.stack([e.characters for e in batch]))
-        loss = loss + 0.1 * character
-        report["character"] = character.item()
+        sizes = zip(named, zip(*(e.characters for e in batch), strict=True), strict=True)
+        characters = torch.stack([name_loss(seen.float(), torch.stack(labels))[0] for seen, labels in sizes])
+        loss = loss + 0.1 * characters[0] + 0.05 * characters[1:].sum()
+        report |= {"character": characters[0].item(), "large": characters[1:].mean().item()}
     return loss, report
 
 
@@ -141,9 +146,25 @@ def focus_loss(
     return dict(zip(("gathered", "chosen", "repeats"), torch.stack(parts).mean(0), strict=True)), scores
 
 
-def share_of_rate(progress: float) -> float:
-    """Up for a tenth of the run, then down a cosine to rest at its end: also if it is taken up with other steps."""
-    return max(progress / 0.1, 0.04) if progress < 0.1 else 0.5 + 0.5 * math.cos(math.pi * (progress - 0.1) / 0.9)
+def share_of_rate(step: int, steps: int) -> float:
+    """Up at the beginning, held, and down to rest over the last fifth of the run."""
+    return min(1.0, (step + 1) / min(WARM_STEPS, 0.1 * steps), (steps - step) / (0.2 * steps))
+
+
+def loaded_batches(
+    data: Path, fonts: Path, parts: tuple[tuple[str, int], ...], seed: int, rng: random.Random
+) -> Iterator[tuple[Stage, list[Example]]]:
+    """Batches without end, of each of the `parts` (stages) as often as its number says."""
+    sources = {}
+    for name, _ in parts:
+        stage = STAGES[name]
+        source = WordPieces(data, fonts, stage.height, stage.width, stage.real, stage.blank_kept, seed)
+        sources[name] = iter(DataLoader(source, stage.batch, num_workers=1, prefetch_factor=6, collate_fn=list))
+    names, often = zip(*parts, strict=True)
+    while True:
+        (name,) = rng.choices(names, often)
+        if batch := [e for e in next(sources[name]) if len(e.pairs)]:
+            yield STAGES[name], batch
 
 
 def train(
@@ -154,13 +175,14 @@ def train(
 
     Args:
         data, fonts: where pages, fonts and checkpoints are.
-        name: which stage.
+        name: which stage, or mix of stages.
         steps, seed, every: how long, from which random numbers, and how often the curve gets a point.
         start: an exported model to go on with.
         half: compute in bfloat16.
         still: how many pairs of each half of a head shall not turn with the position; as in `start` if not given.
     """
-    stage = STAGES[name]
+    parts = MIXES.get(name, ((name, 1),))
+    stage = STAGES[parts[0][0]]
     assert start is not None or not stage.universal, "the stage called agc goes on from an exported model"
     model, index, weights = load_start(data, start, stage.universal)
     if still is not None:
@@ -181,42 +203,42 @@ def train(
     if before is not None:
         # Fresh moments would undo in a few steps what the stage before has learnt.
         optimiser.load_state_dict({**before["optimiser"], "param_groups": optimiser.state_dict()["param_groups"]})
-    step, curve = 0, []
+    step, seconds, curve = 0, 0.0, []
     if state is not None:
         model.load_state_dict(state["model"])
         optimiser.load_state_dict(state["optimiser"])
-        step, curve = state["step"], state["curve"]
+        step, seconds, curve = state["step"], state["seconds"], state["curve"]
+    average = RunningAverage(model, state and state["average"], step)
     pool = WordPool(model, index)
     model.train()
     model.stem.reader.eval()  # batch statistics stay those of stage 1
     rng = random.Random(f"{seed}/{step}")
-    source = WordPieces(data, fonts, stage.height, stage.width, stage.real, stage.blank_kept, seed + 1000 * step + 7)
-    loader = DataLoader(source, stage.batch, num_workers=1, prefetch_factor=6, collate_fn=list)
     reports: list[dict[str, float]] = []
-    began = saved = time.time()
-    for drawn in loader:
-        if step >= steps:
-            break
-        batch = [e for e in drawn if len(e.pairs)]
-        if not batch:
-            continue
-        loss, report = batch_loss(model, pool, weights, stage, batch, rng, half)
+    saved, computed = time.time(), seconds - time.process_time()
+    batches = loaded_batches(data, fonts, parts, seed + 1000 * step + 7, rng)
+    while step < steps:
+        part, batch = next(batches)
+        loss, report = batch_loss(model, pool, weights, part, batch, rng, half)
         optimiser.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        norm = torch.nn.utils.clip_grad_norm_(trained, 1.0)
         for group in optimiser.param_groups:
-            group["lr"] = stage.rate * share_of_rate(step / steps)
-        optimiser.step()
+            group["lr"] = stage.rate * share_of_rate(step, steps)
+        if norm.isfinite():
+            optimiser.step()
+            average.update()
         step += 1
-        reports.append({"loss": loss.item(), **report})
+        reports.append({"loss": loss.item(), "norm": norm.item(), **report})
         if step % every == 0:
+            seconds, spent = computed + time.process_time(), seconds
             mean = {k: float(np.mean([r[k] for r in reports if k in r])) for k in dict.fromkeys(chain(*reports))}
-            curve.append({"step": step, **mean})
+            curve.append({"step": step, "seconds": seconds, **mean})
             print(f"step {step}  " + "  ".join(f"{k} {v:.3f}" for k, v in mean.items())
-                  + f"  {(time.time() - began) / every:.2f} s/step", flush=True)  # fmt: skip
-            reports, began = [], time.time()
+                  + f"  {(seconds - spent) / every:.2f} CPU s/step", flush=True)  # fmt: skip
+            reports = []
         if time.time() - saved > SAVE_SECONDS or step == steps:
-            checkpoint.save(path, model=model.state_dict(), optimiser=optimiser.state_dict(), step=step, curve=curve,
+            checkpoint.save(path, model=model.state_dict(), average=average.state_dict(), step=step, curve=curve,
+                            optimiser=optimiser.state_dict(), seconds=computed + time.process_time(),
                             still=model.config.rope_still)  # fmt: skip
             saved = time.time()
     return curve
@@ -226,7 +248,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("fonts", type=Path)
-    parser.add_argument("--stage", choices=sorted(STAGES), required=True)
+    parser.add_argument("--stage", choices=sorted([*STAGES, *MIXES]), required=True)
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--start", type=Path, help="an exported model to go on with, such as the shipped weights")

@@ -2,15 +2,17 @@
 
     python -m training.nano.pictures DATA_FOLDER FONT_FOLDER --model FOLDER --curves reading,words,pages --to docs
 
-`--curves` names the checkpoints in DATA_FOLDER whose curves are drawn one after the other.
+`--curves` names the checkpoints in DATA_FOLDER whose curves are drawn one after the other; what `training.nano.probe`
+measured on the way is drawn too.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ from anchorfold.evaluation.figures.style import plotting
 from training.nano import checkpoint, measuring_set
 from training.nano.evaluate import Read, read_page
 from training.nano.kinds import labelled_pages
+from training.nano.probe import PROBES_FILE
 
 Labelled = tuple[str, Image.Image, str, np.ndarray]  # kind, page, symbols, boxes (n, 4)
 RIGHT, WRONG = (0, 114, 178), (213, 94, 0)
@@ -45,6 +48,25 @@ def draw_curves(data: Path, names: list[str], path: Path) -> None:
     characters = "characters named (reading), then " if "reading" in names else ""
     panel.set_title(f"{characters}words named first among about 3,700")
     panel.legend(fontsize=8, ncols=2, loc="upper left")
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def draw_probes(lines: Sequence[str], path: Path) -> None:
+    """What was gained by the hours: words named first and false matches of each kind, and NDCG@5 of each corpus."""
+    points = sorted((json.loads(line) for line in lines), key=lambda point: point["hours"])
+    plt = plotting()
+    figure, panels = plt.subplots(1, 3, figsize=(13, 3.8))
+    titles = {"words": "words named first among 5,000, %", "false": "false matches, %", "corpora": "NDCG@5, full index"}
+    for panel, (part, title) in zip(panels, titles.items(), strict=True):
+        for name in dict.fromkeys(name for point in points for name in point[part]):
+            measured = [(p["hours"], p[part][name]) for p in points if name in p[part]]
+            values = [v["ndcg"][0] if part == "corpora" else v for _, v in measured]
+            panel.plot([hours for hours, _ in measured], values, marker="o", ms=4, label=name)
+        panel.set(xlabel="hours of one core", title=title)
+        if panel.lines:
+            panel.legend(fontsize=7)
+    figure.tight_layout()
     figure.savefig(path)
     plt.close(figure)
 
@@ -94,6 +116,8 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=Path("docs"))
     arguments = parser.parse_args()
     draw_curves(arguments.data, arguments.curves.split(","), arguments.to / "nano-curves.png")
+    if (probes := arguments.data / PROBES_FILE).exists():
+        draw_probes(probes.read_text().splitlines(), arguments.to / "nano-probes.png")
     model = anchorfold.load(arguments.model)
     assert isinstance(model, Nano)
     labelled = labelled_pages(arguments.data, arguments.fonts, arguments.words, arguments.pages, seed=11)

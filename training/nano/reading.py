@@ -44,7 +44,10 @@ def name_loss(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     weight[BLANK] = 0.1
     printed = (labels != BLANK) & (labels != IGNORE)
     right = (logits.argmax(-1) == labels) & printed
-    return F.cross_entropy(logits, labels, weight, ignore_index=IGNORE), right.sum(), printed.sum()
+    total = F.cross_entropy(logits, labels, weight, ignore_index=IGNORE, reduction="sum")
+    # A small view of dense print may have no cell that can be named.
+    count = printed.sum() + weight[BLANK] * (labels == BLANK).sum()
+    return total / count.clamp(min=1), right.sum(), printed.sum()
 
 
 def train(

@@ -11,10 +11,13 @@ from PIL import Image, ImageDraw, ImageFilter
 MAX_DEGREES = 2.0
 
 
-def scan(image: Image.Image, boxes: np.ndarray, rng: random.Random) -> tuple[Image.Image, np.ndarray]:
+def scan(
+    image: Image.Image, boxes: np.ndarray, rng: random.Random, side: int | None = None
+) -> tuple[Image.Image, np.ndarray]:
     """A grey page as it comes from a scanner, of the same size, and its characters' boxes `(n, 4)` moved along.
 
     Every fault is there on some pages only: one page in four is bilevel as a fax is, the others keep their greys.
+    `side` is the longer one of the page in pixels, if the image is a piece of it.
     """
     page = image.convert("L")
     if rng.random() < 0.35:
@@ -26,7 +29,7 @@ def scan(image: Image.Image, boxes: np.ndarray, rng: random.Random) -> tuple[Ima
     if rng.random() < 0.3:
         page = punch_holes(page, rng)
     if rng.random() < 0.8:
-        page = page.filter(ImageFilter.GaussianBlur(rng.uniform(0.3, 1.0) * max(page.size) / 1200))
+        page = page.filter(ImageFilter.GaussianBlur(rng.uniform(0.3, 1.0) * (side or max(page.size)) / 1200))
     pixels = light(np.asarray(page, np.float32), rng)
     if rng.random() < 0.25:
         pixels = bilevel(pixels, rng)

@@ -9,6 +9,7 @@ from pathlib import Path
 from training.nano.synth import random_word
 
 NAMES = 0.06  # of the words in training are several run together, as names in programs are
+KNOWN = 4  # words of the vocabulary to one that is invented
 JOINERS = ("of", "in", "and", "for", "by", "with", "the", "a", "to", "on", "from", "is", "are", "at", "per")
 TITLES = (
     "{0} and {1}",
@@ -20,6 +21,20 @@ TITLES = (
     "{0} {1}",
 )
 QUESTIONS = ("What is said about {}?", "Where is {} shown?", "{}", "How much {} is there?", "Which page explains {}?")
+
+
+def with_blends(words: Sequence[str], rng: random.Random) -> list[str]:
+    """The vocabulary with invented words in between: the first half of one word and the second half of another.
+
+    Whoever only ever sees words that he knows learns to guess them; names must be spelt.
+    """
+    mixed: list[str] = []
+    for number, word in enumerate(words, 1):
+        mixed.append(word)
+        if number % KNOWN == 0:
+            first, second = rng.sample(words, 2)
+            mixed.append(first[: (len(first) + 1) // 2] + second[len(second) // 2 :])
+    return mixed
 
 
 class Script:

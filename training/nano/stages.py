@@ -39,9 +39,10 @@ class Stage:
 STAGES = {
     "words": Stage(384, 640, 4, 0.9, 2e-3, True, 0.0, 0.0, 0.05, 0.25),
     "crops": Stage(384, 640, 4, 0.5, 5e-4, False, 0.0, 0.0, 0.0, 0.25, pretence=0.5),
-    "pages": Stage(1024, 768, 2, 0.6, 5e-4, False, 0.5, 1.5, 1.0, 0.4, pretence=1.0),
+    "pages": Stage(1024, 768, 2, 0.6, 5e-4, False, 0.5, 1.5, 1.0, 0.4, pretence=0.5),
     "agc": Stage(1024, 768, 2, 0.7, 6e-4, True, 0.5, 1.5, 0.0, 0.4, universal=128),
 }
+MIXES = {"mixed": (("crops", 4), ("pages", 1))}  # steps of the one for steps of the other
 
 
 def record_attention(module, query, key, value, attention_mask=None, **kwargs):

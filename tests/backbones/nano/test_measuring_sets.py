@@ -10,15 +10,19 @@ import pytest
 from PIL import Image
 
 import anchorfold
+from anchorfold.backbones.nano.query_side import WEIGHTS
 from anchorfold.backbones.nano.retriever import Nano
 from anchorfold.evaluation.corpus import local_corpus
 from tests.backbones.nano.test_training import TEXT, write_pdf
+from tests.drawn_figures import points, recorded_figures
 from training.nano import (
     corpus,
     false_matches,
     measuring_set,
     perfect_reader,
+    pictures,
     posters,
+    probe,
     scanned,
     scanning,
     script,
@@ -191,3 +195,55 @@ def test_a_perfect_reader_prefers_the_page_that_repeats_a_word(tmp_path):
     alone, often = perfect_reader.loudness(Counter(one=1, many=9), 0.6, None).tolist()
     assert 0.6 < alone < often < 1
     assert perfect_reader.loudness(Counter(one=1), 0.6, 3.0) < alone  # a long page says each word more quietly
+
+
+@pytest.mark.slow
+def test_a_probe_measures_every_kind_of_page(word_list, tmp_path, monkeypatch):
+    """From the shipped weights to a line of figures, and from two lines to a picture."""
+    held_out = tmp_path / "pages" / "held_out"
+    held_out.mkdir(parents=True)
+    write_pdf(tmp_path / "one-1.pdf", TEXT)
+    corpus.render_document((tmp_path / "one-1.pdf", held_out))
+    (tmp_path / "vocabulary.tsv").write_text("\t1\n" + "\n".join(f"{w}\t1" for w in WORDS))
+    monkeypatch.setattr(
+        "sys.argv", ["slide", "fonts", str(tmp_path / "set"), "--pages", "3", "--words", str(word_list)]
+    )
+    slides.main()
+    arguments = [
+        tmp_path,
+        "fonts",
+        "--start",
+        WEIGHTS,
+        "--pages",
+        1,
+        "--words",
+        word_list,
+        "--corpus",
+        f"{tmp_path}/set@2",
+    ]
+    monkeypatch.setattr("sys.argv", ["probe", *map(str, arguments), "--quietest", "0.8"])
+    probe.main()
+    line = json.loads((tmp_path / probe.PROBES_FILE).read_text())
+    assert set(line["words"]) == {"unseen ordinary fonts", "documents", "scans", "posters", "slides"}
+    assert line["words"]["documents"] > 60
+    assert line["false"]["documents"] < 50
+    assert len(line["corpora"]["set"]["ndcg"]) == len(line["corpora"]["set"]["kept"]) == 4
+    assert line["corpora"]["set"]["kept"][0] == 100
+    later = line | {"hours": 2.0, "words": {"scans": 99.0}}
+    with recorded_figures() as figures:
+        pictures.draw_probes([json.dumps(later), json.dumps(line)], tmp_path / "probes.png")
+    words, false, found = figures["probes.png"].axes
+    assert points(words)["scans"] == [(0, line["words"]["scans"]), (2, 99.0)]
+    assert points(false)["slides"][1] == (2, line["false"]["slides"])
+    assert points(found)["set"][0] == (0, line["corpora"]["set"]["ndcg"][0])
+
+
+def test_a_probe_takes_some_files_of_a_corpus(tmp_path):
+    (tmp_path / "pdfs").mkdir()
+    for name in "abc":
+        write_pdf(tmp_path / "pdfs" / f"{name}.pdf", TEXT)
+    query = {"id": "1", "text": "net revenue", "relevant": [["a.pdf", 0], ["c.pdf", 0]]}
+    (tmp_path / "queries.jsonl").write_text(json.dumps(query) + "\n")
+    assert probe.chosen_corpus(str(tmp_path)).names() == ["a.pdf#0", "b.pdf#0", "c.pdf#0"]
+    assert probe.chosen_corpus(f"{tmp_path}@2").names() == ["a.pdf#0", "b.pdf#0"]
+    assert probe.chosen_corpus(f"{tmp_path}@a,c").names() == ["a.pdf#0", "c.pdf#0"]

@@ -9,9 +9,11 @@ from PIL import Image
 import anchorfold
 from anchorfold.attention.layer_settings import LayerSettings, write_settings
 from anchorfold.backbones.nano.config import NanoConfig
+from anchorfold.backbones.nano.loudness import loudness, speak
 from anchorfold.backbones.nano.model import NanoModel, eager_attention, rotary, rotate
 from anchorfold.backbones.nano.processor import NanoImageProcessor
 from anchorfold.backbones.nano.query import VOCABULARY_FILE, rarity
+from anchorfold.backbones.nano.query_side import QuerySide
 from anchorfold.backbones.nano.retriever import Nano
 
 WORDS = ["the", "revenue", "employees", "staff", "region"]
@@ -137,3 +139,38 @@ def test_eager_attention_is_the_fast_one_with_its_weights():
         fast = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask)
         torch.testing.assert_close(output, fast.transpose(1, 2))
         torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 9))
+
+
+def test_what_a_page_repeats_speaks_louder():
+    """A patch turns away from its word by how seldom it is shown, and by that alone; like patches stay alike."""
+    torch.manual_seed(0)
+    words = torch.nn.functional.normalize(torch.randn(4, 64), dim=-1)
+    page = words[[0, 0, 0, 0, 0, 0, 1, 2]] * torch.tensor([[3.0]] * 7 + [[0.5]])
+    quietest = torch.tensor([0.6])
+    spoken = speak(page, quietest)
+    loud = loudness(torch.nn.functional.normalize(page, dim=-1), quietest)
+    assert loud[0] > loud[6] > 0.6
+    assert loud[6] == pytest.approx(loud[7])
+    assert torch.allclose(spoken.norm(dim=-1), page.norm(dim=-1), atol=1e-5)
+    shown = (torch.nn.functional.normalize(spoken, dim=-1) * words[[0, 0, 0, 0, 0, 0, 1, 2]]).sum(-1)
+    assert torch.allclose(shown, loud, atol=1e-5)
+    assert torch.equal(spoken[0], spoken[5])
+    assert torch.allclose(speak(page, torch.ones(1)), page, atol=1e-5)
+
+
+def test_a_model_may_let_passing_mentions_speak_quietly(tmp_path, model, images):
+    """Batches change nothing then either, folding averages what is spoken, and it is another model to an index."""
+    loud = NanoModel(NanoConfig(**SMALL, vocab_size=len(model.words), loudness=True))
+    loud.load_state_dict({**model.model.state_dict(), "quietest": torch.full((1,), 0.5)})
+    loud.save_pretrained(tmp_path)
+    model.processor.save_pretrained(tmp_path)
+    (tmp_path / VOCABULARY_FILE).write_text("\n".join(model.words.words))
+    other = anchorfold.load(tmp_path)
+    assert other.fingerprint != model.fingerprint
+    assert QuerySide(tmp_path).fingerprint == other.fingerprint
+    (quiet, *_), (before, *_) = other.encode_pages(images, batch_size=2), model.encode_pages(images)
+    assert torch.allclose(quiet.vectors, other.encode_pages(images[:1])[0].vectors, atol=1e-5)
+    turned = torch.nn.functional.normalize(speak(before.vectors, torch.tensor([0.5])), dim=-1)
+    assert torch.allclose(quiet.vectors, turned, atol=1e-4)
+    (folded,) = other.encode_pages(images[:1], anchorfold.AnchorFold(ratio=0.2))
+    assert torch.allclose(folded.vectors.norm(dim=-1), torch.ones(len(folded)), atol=1e-4)

@@ -28,10 +28,12 @@ from training.nano import (
     pictures,
     reading,
     scanning,
+    script,
     synth,
     tables,
     vocabulary,
 )
+from training.nano.average import RunningAverage
 
 TEXT = ["Annual report of the northern region", "Net revenue grew by 12.5 percent", "Employees 4821 offices 37"] * 4
 
@@ -215,11 +217,68 @@ def test_repeats_are_asked_to_look_at_their_anchor():
     assert losses.repeat_loss(even, vectors, printed, anchors[:0], added[:0]) == 0  # a page of single letters
 
 
+def test_altered_words_are_near_misses():
+    rng = random.Random(4)
+    for word in ("revenue", "the", "2024"):
+        misread = {candidates.altered(word, rng) for _ in range(60)}
+        assert len(misread) > 8
+        assert all(0 < len(m) <= len(word) for m in misread)
+        assert all(m.isdigit() == word.isdigit() for m in misread)
+    assert {"reve", "enue"} <= {candidates.altered("revenue", rng) for _ in range(200)}
+
+
+def test_invented_words_lie_among_known_ones():
+    known = ["annual", "report", "northern", "region"] * 5
+    mixed = script.with_blends(known, random.Random(1))
+    assert [w for i, w in enumerate(mixed, 1) if i % (script.KNOWN + 1)] == known
+    assert all(any(w.startswith(k[:3]) for k in known) for w in mixed)
+
+
+def test_sheets_are_seen_as_large_as_whole_ones_are():
+    """A window of a sheet shows letters that would not fit if the sheet were as small as the window."""
+    tall = []
+    for seed in range(12):
+        piece = crops.sheet_piece(random.Random(seed), ["revenue", "region"], ("",), 192, 320)
+        assert piece.pixels.shape == (192, 320)
+        assert (piece.boxes[:, 2:] > 0).all()
+        assert (piece.boxes[:, :2] < (320, 192)).all()
+        tall += (piece.boxes[:, 3] - piece.boxes[:, 1]).tolist()
+    assert max(tall) > 50
+
+
+def test_the_average_follows_the_weights():
+    layer = torch.nn.Linear(2, 1, bias=False)
+    layer.weight.data.fill_(0.0)
+    average = RunningAverage(layer)
+    for _ in range(50):
+        layer.weight.data.fill_(1.0)
+        average.update()
+    assert 0.9 < average.state_dict()["weight"].mean() < 1
+    again = RunningAverage(layer, average.state_dict(), average.steps)
+    assert torch.equal(again.state_dict()["weight"], average.state_dict()["weight"])
+    assert layer.weight.mean() == 1
+
+
+def test_the_rate_rises_holds_and_rests():
+    shares = [matching.share_of_rate(step, 1000) for step in range(1000)]
+    assert shares[0] < 0.02
+    assert shares[100:800] == [1.0] * 700
+    assert shares[-1] < 0.01
+    assert max(shares) == 1
+
+
+def test_unreadable_cells_teach_nothing():
+    """A small view of dense print may have no cell that can be named."""
+    logits = torch.zeros(1, 2 * (labels.BLANK + 1), 2, 2, requires_grad=True)
+    loss, _, _ = reading.name_loss(logits, torch.full((1, 2, 4), labels.IGNORE))
+    assert loss == 0
+
+
 def test_rare_large_and_repeated_words_are_asked_for():
     boxes = np.array([[0, 0, 32, 16], [32, 0, 64, 16], [64, 0, 96, 32], [0, 32, 9, 48]], np.float32)
     none = torch.zeros(0)
     example = examples.Example(none, none, ["the", "revenue", "revenue", "x"], none, none,
-                               torch.from_numpy(examples.word_sizes(boxes)), none, none, True)  # fmt: skip
+                               torch.from_numpy(examples.word_sizes(boxes)), [none], none, True)  # fmt: skip
     assert examples.word_values(example, {"the": 0.1, "revenue": 0.8}) == pytest.approx({"the": 0.1, "revenue": 6.4})
 
 
@@ -263,11 +322,25 @@ def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
     (encoded,) = model.encode_pages([corpus.load_page(page)[0]], anchorfold.AnchorFold(ratio=0.1))
     assert torch.isfinite(anchorfold.maxsim(model.encode_queries(["net revenue"]), [encoded])).all()
 
+    export.export(data, None, tmp_path / "quiet", tmp_path / "nano", quietest=0.5)
+    quiet = anchorfold.load(tmp_path / "quiet")
+    assert quiet.model.quietest.item() == 0.5
+    export.export(data, None, tmp_path / "again", tmp_path / "quiet", quietest=1.0)
+    assert anchorfold.load(tmp_path / "again").fingerprint == model.fingerprint != quiet.fingerprint
+
     write_settings(tmp_path / "nano" / CALIBRATION_FILE, guess(config.num_hidden_layers))
+    mixed = matching.MIXES | {"mixed": (("words", 2), ("pages", 1))}
+    monkeypatch.setattr(matching, "MIXES", mixed)
+    monkeypatch.setitem(matching.STAGES, "pages", replace(small, height=192))
+    curve = matching.train(data, data, "mixed", steps=4, seed=1, every=2, start=tmp_path / "nano")
+    resumed = matching.train(data, data, "mixed", steps=6, seed=1, every=2, start=tmp_path / "nano")
+    assert resumed[:2] == curve
+    assert resumed[-1]["step"] == 6
+    assert resumed[-1]["seconds"] > curve[-1]["seconds"] > 0
     monkeypatch.setitem(matching.STAGES, "pages", small)
-    curve = head.train(data, data, tmp_path / "nano", pages=4, steps=12, every=4)
+    curve = head.train(data, data, tmp_path / "nano", pages=2, steps=12, every=4)
     assert curve[-1]["loss"] < curve[0]["loss"]
-    assert head.train(data, data, tmp_path / "nano", pages=4, steps=12, every=4) == curve  # resumed: nothing to do
+    assert head.train(data, data, tmp_path / "nano", pages=2, steps=12, every=4) == curve  # resumed: nothing to do
     export.export(data, "head", tmp_path / "head", tmp_path / "nano")
     image = corpus.load_page(page)[0]
     before, after = (next(iter(m.page_states([image]))) for m in (model, anchorfold.load(tmp_path / "head")))

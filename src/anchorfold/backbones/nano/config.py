@@ -28,6 +28,7 @@ class NanoConfig(PretrainedConfig):
         max_patches: int = 1600,
         rope_theta: float = 100.0,
         rope_still: int = 0,
+        loudness: bool = False,
         vocab_size: int = 26000,
         spelling_features: int = SPELLING_FEATURES,
         characters: str = CHARACTERS,
@@ -47,6 +48,7 @@ class NanoConfig(PretrainedConfig):
         self.max_patches = max_patches
         self.rope_theta = rope_theta
         self.rope_still = rope_still
+        self.loudness = loudness
         self.vocab_size = vocab_size
         self.spelling_features = spelling_features
         self.characters = characters

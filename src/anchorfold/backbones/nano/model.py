@@ -12,13 +12,14 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import ModelOutput
 
 from anchorfold.backbones.nano.config import NanoConfig
+from anchorfold.backbones.nano.loudness import speak
 from anchorfold.backbones.nano.query import word_vectors
 from anchorfold.backbones.nano.stem import PatchStem
 
 
 @dataclass
 class NanoOutput(ModelOutput):
-    """`hidden (B, T, d)` before the projection and `embeddings (B, T, 128)`, L2-normalised; T = registers + patches."""
+    """`hidden (B, T, d)` before the final map and `embeddings (B, T, 128)`, L2-normalised; T = registers + patches."""
 
     hidden: Tensor | None = None
     embeddings: Tensor | None = None
@@ -106,6 +107,9 @@ class NanoModel(PreTrainedModel):
 
     The sequence is `registers` learned tokens, then the page's patches in reading order, padded on the right.
     Registers give attention somewhere to rest that is no patch of paper; they are never indexed.
+
+    With `config.loudness`, patches speak by how often the page shows the like of them. That is no affine map and comes
+    after the one that is, so the states of a page that are averaged are `(N, 128)` then.
     """
 
     config_class = NanoConfig
@@ -121,6 +125,9 @@ class NanoModel(PreTrainedModel):
         self.layers = nn.ModuleList(NanoLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = nn.LayerNorm(config.hidden_size)
         self.projection = nn.Linear(config.hidden_size, config.embedding_dim)
+        if config.loudness:  # a weight, so that models which differ in it alone are told apart
+            self.quietest = nn.Parameter(torch.full((1,), 0.8), requires_grad=False)
+        self.spoken = nn.Identity()
         self.words = nn.Embedding(config.vocab_size, config.embedding_dim)
         self.spelling = nn.EmbeddingBag(config.spelling_features, config.embedding_dim, mode="mean")
         self.word_weights = nn.Parameter(torch.ones(config.vocab_size), requires_grad=False)
@@ -131,6 +138,11 @@ class NanoModel(PreTrainedModel):
             nn.init.trunc_normal_(module.weight, std=0.02)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
+
+    @property
+    def final(self) -> nn.Module:
+        """What takes the states that are averaged to vectors: an affine map, or nothing if that came before."""
+        return self.spoken if self.config.loudness else self.projection
 
     def turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and sine of the positions `(T, 2)` for one head."""
@@ -169,4 +181,15 @@ class NanoModel(PreTrainedModel):
             patches.append(self.stem(pixels[None, :, : rows * ph, : columns * pw])[0])
             positions.append(patch_positions(rows, columns, pixel_values.device))
         hidden = self.encode(patches, positions)
-        return NanoOutput(hidden=hidden, embeddings=F.normalize(self.projection(hidden), dim=-1))
+        if self.config.loudness:
+            hidden = self.speak(self.projection(hidden), [len(p) for p in patches])
+        return NanoOutput(hidden=hidden, embeddings=F.normalize(self.final(hidden), dim=-1))
+
+    def speak(self, vectors: Tensor, lengths: list[int]) -> Tensor:
+        """`(B, T, 128)` of any length, each page's patches as loud as the page repeats what they show."""
+        first = len(self.registers)
+        pages = []
+        for page, length in zip(vectors, lengths, strict=True):
+            spoken = speak(page[first : first + length], self.quietest)
+            pages.append(torch.cat((page[:first], spoken, page[first + length :])))
+        return torch.stack(pages)

@@ -49,8 +49,8 @@ class Nano(Retriever):
 
     @property
     def projection(self) -> Any:
-        """The affine map to 128 dimensions."""
-        return self.model.projection
+        """The affine map to 128 dimensions, or what comes after it."""
+        return self.model.final
 
     def prepare_pages(self, images: Sequence[Image.Image]) -> PageBatch:
         """Pixels and grids; registers come before the patches and are no visual tokens."""
