@@ -19,6 +19,7 @@ RAY = Path(sys.executable).parent / "ray"
 SETTINGS = {
     "RAY_DISABLE_DOCKER_CPU_WARNING": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "disabled",  # whatever token the home of whoever runs this holds
     "RAY_memory_monitor_refresh_ms": "0",  # others use this machine's memory too
     "RAY_health_check_initial_delay_ms": "500",
     "RAY_health_check_period_ms": "500",
@@ -52,10 +53,15 @@ class Nodes:
         seconds: that the stand-in takes for a page.
         hosts: the addresses of the head and of the other nodes.
         prefix: of the command that starts another node.
+        **variables: of the nodes' environment.
     """
 
     def __init__(
-        self, seconds: float = 0.0, hosts: tuple[str, str] = ("127.0.0.1", "127.0.0.1"), prefix: Sequence[str] = ()
+        self,
+        seconds: float = 0.0,
+        hosts: tuple[str, str] = ("127.0.0.1", "127.0.0.1"),
+        prefix: Sequence[str] = (),
+        **variables: str,
     ) -> None:
         self.hosts, self.prefix = hosts, prefix
         # Sockets below it have names of at most 107 characters.
@@ -63,6 +69,7 @@ class Nodes:
         install_stand_in(self.folder / "site")
         self.path = os.pathsep.join(map(str, (ROOT / "src", ROOT, self.folder / "site")))
         self.environment = {**os.environ, **SETTINGS, "PYTHONPATH": self.path, "STAND_IN_SECONDS": str(seconds)}
+        self.environment |= variables
         self.address = f"{hosts[0]}:{free_port()}"
         self.processes: list[subprocess.Popen] = []
 

@@ -21,6 +21,7 @@ from anchorfold.serve.app import create_app
 from anchorfold.serve.library import Library
 from tests.cluster.conftest import PAGES
 from tests.cluster.contents import contents
+from tests.cluster.nodes import Nodes
 
 
 def start(nodes, *arguments) -> subprocess.Popen:
@@ -78,6 +79,34 @@ def test_the_page_and_its_api_are_the_same_over_shards(nodes, make_index, docume
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == 130
+
+
+@pytest.mark.slow
+def test_a_cluster_with_a_token(documents, make_index):
+    index = make_index()
+    with Nodes(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="0123456789abcdef" * 4) as nodes:
+        command = ["index", documents / "1.pdf", "--to", index.path, "--ray", nodes.address, "--workers", 1]
+        token = {name: nodes.environment.pop(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")}
+        process = start(nodes, *command)
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 1
+        assert "this Ray cluster wants a token: set RAY_AUTH_MODE=token" in " ".join(errors.split())
+        nodes.environment |= token
+        process = start(nodes, *command)
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    assert len(contents(index)) == 1
+
+
+@pytest.mark.slow
+def test_a_cluster_of_this_machine_alone_leaves_no_token_behind(nodes, documents, make_index, tmp_path):
+    index = make_index()
+    alone = {name: value for name, value in nodes.environment.items() if name != "RAY_AUTH_MODE"}
+    arguments = ["index", documents / "1.pdf", "--to", index.path, "--ray", "local", "--workers", 1]
+    command = [sys.executable, "-m", "anchorfold", *map(str, arguments)]
+    subprocess.run(command, check=True, capture_output=True, env={**alone, "HOME": str(tmp_path / "home")}, timeout=120)
+    assert len(contents(index)) == 1
+    assert not (tmp_path / "home" / ".ray").exists()
 
 
 @pytest.mark.parametrize("command", [["index", "docs", "--to", "x.index"], ["serve", "my.index"]])

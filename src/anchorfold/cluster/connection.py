@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import socket
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -38,14 +40,25 @@ def connection(address: str) -> Iterator[Any]:
         yield ray
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody was asked
-    local = address == "local"
-    if not local and address != "auto":
+    if address == "local":
+        with _own_token():
+            yield from _connected(ray, address, {"include_dashboard": False})
+        return
+    if address != "auto":
         _require_listener(address)
-    options = {"include_dashboard": False} if local else {}
+    yield from _connected(ray, address, {})
+
+
+def _connected(ray: Any, address: str, options: dict[str, Any]) -> Iterator[Any]:
     handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
+        if "InvalidAuthToken" in "".join(traceback.format_exception(error)):
+            raise AnchorFoldError(
+                "this Ray cluster wants a token: set RAY_AUTH_MODE=token here and on every node, and RAY_AUTH_TOKEN to "
+                "what `ray get-auth-token` prints on the head."
+            ) from error
         where = "this machine is no node of a Ray cluster" if address == "auto" else f"no Ray cluster at {address}"
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise AnchorFoldError(
@@ -58,6 +71,24 @@ def connection(address: str) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _own_token() -> Iterator[None]:
+    """A token for a cluster that ends with this process.
+
+    Ray would write one to the user's home, and every cluster that is started later would want it of all of its nodes.
+    """
+    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
+    before = {name: os.environ.get(name) for name in names}
+    if not any(before.values()):
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
 
 
 def _require_listener(address: str) -> None:
