@@ -1,4 +1,4 @@
-"""Streams of training images: pieces of real pages, clean or scanned, of invented text, posters and slides."""
+"""Streams of training images: pieces of real pages, clean or scanned, of letters, invented text, posters and slides."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from training.nano import synth
 from training.nano.corpus import load_page
+from training.nano.labels import group_words
+from training.nano.letters import letter, typewriter_fonts
 from training.nano.posters import poster
 from training.nano.scanning import scan, turn
 from training.nano.script import Script, with_blends
@@ -25,7 +27,10 @@ SCANNED = 0.35  # of the pieces of real pages
 WINDOWS = 2  # of a page to choose from: the one with more text
 MARGIN = 24  # pixels around a window, while it is scanned
 SHEET_WIDTH = 1200  # pixels that the model sees of a whole slide
-SHEETS = 0.6  # of the invented pieces: posters and slides; the others are plain text in many fonts
+SHEETS = 0.5  # of the invented pieces: posters and slides
+LETTERS = 0.2  # of them; the others are plain text in many fonts
+SCANNED_LETTERS = 0.75  # of the letters
+LETTER_SIDE = 1100  # pixels that the model sees of a whole letter's height
 
 
 @dataclass
@@ -87,7 +92,7 @@ def sheet_piece(rng: random.Random, words: list[str], fonts: tuple[str, ...], he
     wider = rng.uniform(1, max(1.0, SHEET_WIDTH / width))
     wide = round(width * wider)
     if rng.random() < 0.5:
-        sheet = poster(rng, script, fonts, wide, round(height * wider), rng.uniform(9.5, 20))
+        sheet = poster(rng, script, fonts, wide, round(height * wider), rng.uniform(8, 20))
     else:
         tall = round(wide * rng.choice([0.5625, 0.75]))
         sheet = slide(rng, script, fonts, wide, tall, tall * rng.uniform(0.035, 0.07))
@@ -98,6 +103,21 @@ def sheet_piece(rng: random.Random, words: list[str], fonts: tuple[str, ...], he
     page.paste(image.convert("L"), (-left, -top))
     symbols, boxes = visible(symbols, boxes - np.array([left, top] * 2, np.float32), height, width)
     return Piece(np.asarray(synth.degrade(page, rng)), symbols, boxes, real=False)
+
+
+def letter_piece(
+    path: Path, rng: random.Random, fonts: tuple[str, ...], typewriters: tuple[str, ...], height: int, width: int
+) -> Piece:
+    """A piece of a letter that says what a stored page does, mostly scanned."""
+    _, symbols, boxes = load_page(path)
+    words = group_words(symbols, boxes).texts
+    words = words[rng.randrange(max(1, len(words) // 2)) :]
+    image, symbols, boxes = letter(rng, fonts, typewriters, words, height + 2 * MARGIN, width + 2 * MARGIN)
+    if rng.random() < SCANNED_LETTERS:
+        image, boxes = scan(image, boxes, rng, LETTER_SIDE)
+    image = image.crop((MARGIN, MARGIN, MARGIN + width, MARGIN + height))
+    symbols, boxes = visible(symbols, boxes - MARGIN, height, width)
+    return Piece(np.asarray(image), symbols, boxes, real=False)
 
 
 def recolour(image: Image.Image, rng: random.Random) -> np.ndarray:
@@ -115,13 +135,17 @@ class Pieces(IterableDataset):
         self.paths = sorted((data / "pages" / "train").glob("*.npz"))
         self.words = with_blends(load_vocabulary(data)[0], random.Random(seed))
         self.fonts = synth.latin_fonts(fonts)
+        self.typewriters = typewriter_fonts(self.fonts)
         self.height, self.width, self.real, self.seed = height, width, real, seed
 
     def piece(self, rng: random.Random) -> Piece:
         if rng.random() < self.real:
             return real_piece(rng.choice(self.paths), rng, self.height, self.width)
-        if rng.random() < SHEETS:
+        kind = rng.random()
+        if kind < SHEETS:
             return sheet_piece(rng, self.words, self.fonts, self.height, self.width)
+        if kind < SHEETS + LETTERS:
+            return letter_piece(rng.choice(self.paths), rng, self.fonts, self.typewriters, self.height, self.width)
         image, symbols, boxes = synth.make_crop(rng, self.fonts, self.words, self.height, self.width)
         if rng.random() < 0.25 and len(boxes):
             image, boxes = turn(image, boxes, rng.uniform(-1.5, 1.5), int(np.median(np.asarray(image))))

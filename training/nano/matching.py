@@ -8,6 +8,12 @@ called mixed takes steps of crops, and some of pages among them, so that what ma
 
 python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage mixed --start WEIGHTS --steps 12000
 
+The one called settled goes on from a copy of that checkpoint, with more pages, while the rate comes to rest: what
+matters, and survives folding, is learnt on pages alone. With a quarter more steps all of them are in the falling part.
+
+cp DATA_FOLDER/mixed.pt DATA_FOLDER/settled.pt
+python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage settled --start WEIGHTS --steps 15000
+
 The checkpoint holds a running average of the weights too, which is what `export` writes: a run may be cut at any time.
 
 The stage called agc makes another model, for the trained baseline: AGC's universal tokens, learnt along with the rest.

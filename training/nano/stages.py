@@ -42,7 +42,10 @@ STAGES = {
     "pages": Stage(1024, 768, 2, 0.6, 5e-4, False, 0.5, 1.5, 1.0, 0.4, pretence=0.5),
     "agc": Stage(1024, 768, 2, 0.7, 6e-4, True, 0.5, 1.5, 0.0, 0.4, universal=128),
 }
-MIXES = {"mixed": (("crops", 4), ("pages", 1))}  # steps of the one for steps of the other
+MIXES = {  # steps of the one for steps of the other
+    "mixed": (("crops", 4), ("pages", 1)),
+    "settled": (("crops", 1), ("pages", 2)),
+}
 
 
 def record_attention(module, query, key, value, attention_mask=None, **kwargs):

@@ -23,6 +23,7 @@ from training.nano import (
     export,
     head,
     labels,
+    letters,
     losses,
     matching,
     pictures,
@@ -244,6 +245,42 @@ def test_sheets_are_seen_as_large_as_whole_ones_are():
         assert (piece.boxes[:, :2] < (320, 192)).all()
         tall += (piece.boxes[:, 3] - piece.boxes[:, 1]).tolist()
     assert max(tall) > 50
+
+
+def test_letters_say_what_the_page_says(data):
+    """Typed or printed, clean: the words of the page in their order, each letter's box on its ink, down to the foot."""
+    words = ["annual", "report", "of", "the", "northern", "region"]
+    for seed in range(6):
+        image, symbols, boxes = letters.letter(random.Random(seed), ("",), ("",), words, 200, 420)
+        said = "".join(c for c in symbols if c.isalnum())
+        assert said
+        assert said in "".join(words) * 60
+        ink = [np.ptp(np.asarray(image)[max(int(t), 0) : int(b), int(x) : int(r) + 1]) for x, t, r, b in boxes]
+        assert min(ink) > 60
+        assert boxes[:, 3].max() > 120
+
+
+def test_scanned_letters_keep_their_labels(data):
+    page = next((data / "pages" / "train").glob("*.npz"))
+    scanned = 0
+    for seed in range(8):
+        piece = crops.letter_piece(page, random.Random(seed), ("",), ("",), 192, 320)
+        assert piece.pixels.shape == (192, 320)
+        assert not piece.real
+        text = labels.group_words(piece.symbols, piece.boxes).texts
+        assert len({"report", "northern", "region", "revenue", "percent", "employees", "offices"} & set(text)) > 2
+        level = np.median(piece.pixels)
+        scanned += bool(level != 255)
+        parts = [piece.pixels[t:b, x:r] for x, t, r, b in piece.boxes.round().astype(int).clip(0)]
+        darkest = [int(level) - int(part.min()) for part in parts if min(part.shape) >= 5]
+        assert np.median(darkest) > 40
+    assert 2 <= scanned <= 8
+
+
+def test_typewriters_are_known_by_their_names():
+    fonts = ("/f/fonts-liberation--LiberationMono.ttf", "/f/fonts-lato--Lato.ttf", "/mono/fonts-go--Go.ttf")
+    assert letters.typewriter_fonts(fonts) == fonts[:1]
+    assert letters.typewriter_fonts(fonts[1:]) == fonts[1:]
 
 
 def test_the_average_follows_the_weights():
