@@ -15,6 +15,7 @@ from anchorfold.backbones.nano.processor import NanoImageProcessor
 from anchorfold.backbones.nano.query import VOCABULARY_FILE, rarity
 from anchorfold.backbones.nano.query_side import QuerySide
 from anchorfold.backbones.nano.retriever import Nano
+from anchorfold.backbones.nano.stem import ConvNorm
 
 WORDS = ["the", "revenue", "employees", "staff", "region"]
 SMALL: dict[str, Any] = {
@@ -174,3 +175,19 @@ def test_a_model_may_let_passing_mentions_speak_quietly(tmp_path, model, images)
     assert torch.allclose(quiet.vectors, turned, atol=1e-4)
     (folded,) = other.encode_pages(images[:1], anchorfold.AnchorFold(ratio=0.2))
     assert torch.allclose(folded.vectors.norm(dim=-1), torch.ones(len(folded)), atol=1e-4)
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.float16, 2e-2)])
+def test_fixed_statistics_are_taken_along_by_the_convolution(dtype, close):
+    torch.manual_seed(0)
+    block = ConvNorm(3, 8, 3, 2)
+    conv, norm, gelu = block
+    block(torch.randn(2, 3, 12, 20))  # while training, statistics follow what is seen
+    assert not torch.equal(norm.running_mean, torch.zeros(8))
+    norm.weight.data.uniform_(0.5, 2)
+    norm.bias.data.normal_()
+    block.eval().to(dtype)
+    x = torch.randn(1, 3, 12, 20).to(dtype)
+    expected = gelu(norm(conv(x)))
+    assert block(x).dtype == dtype
+    torch.testing.assert_close(block(x), expected, atol=close, rtol=close)
