@@ -28,7 +28,7 @@ class ConvNorm(nn.Sequential):
         if norm.training:
             y: Tensor = gelu(norm(conv(x)))
             return y
-        # Fixed statistics are a factor and a shift: the convolution takes them along, and a pass over the page is saved.
+        # Fixed statistics are a factor and a shift: the convolution takes them along, which saves a pass over the page.
         factor = norm.weight.float() * (norm.running_var.float() + norm.eps).rsqrt()
         shift = norm.bias.float() - norm.running_mean.float() * factor
         weight = (conv.weight * factor[:, None, None, None]).to(conv.weight.dtype)
