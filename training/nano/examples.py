@@ -15,7 +15,7 @@ from anchorfold.backbones.nano.query import UNKNOWN_WEIGHT
 from training.nano.crops import Pieces, to_tensor
 from training.nano.labels import character_map, group_words, patch_words
 
-SIZES = (1, 2, 4)  # the reader looks at the page at full, half and quarter size
+SIZES = (1, 2, 4, 8)  # the reader looks at the page at full, half, quarter and perhaps an eighth of the size
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Example:
 
     `paper` are those of the kept patches that surely show no word: blank ones, and ornament of invented pages (a real
     page may show words in its pictures that its text layer does not know).
-    `characters` are the symbols under the reader's cells at full, half and quarter size.
+    `characters` are the symbols under the reader's cells at each of the SIZES.
     Which words matter is learnt from `real` pages alone: an invented one is about nothing.
     """
 

@@ -33,11 +33,11 @@ def export(
         quietest: how loudly a word speaks that is never repeated, 1 for all alike; as in `start` if not given.
     """
     universal = STAGES[stage].universal if stage in STAGES else 0
-    model, index, _ = load_start(data, start, universal)
+    state = None if stage is None else checkpoint.load(data / f"{stage}.pt")
+    assert stage is None or state is not None, f"there is no checkpoint of the stage {stage}"
+    model, index, _ = load_start(data, start, universal, state is not None and state.get("eighth", False))
     after = ""
-    if stage is not None:
-        state = checkpoint.load(data / f"{stage}.pt")
-        assert state is not None, f"there is no checkpoint of the stage {stage}"
+    if state is not None:
         model.load_state_dict(state.get("average", state["model"]))
         model.config.rope_still = state["still"]
         after = f" after {state['step']} steps of {stage}"

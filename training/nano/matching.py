@@ -117,7 +117,8 @@ def batch_loss(
         loss = loss + stage.page_loss * page + stage.retention * lost
         report |= {"page": page.item(), "lost": lost.item()}
     if not stage.frozen_stem:
-        sizes = zip(named, zip(*(e.characters for e in batch), strict=True), strict=True)
+        # A model that does not look at an eighth of the size is not asked what stands there.
+        sizes = zip(named, zip(*(e.characters for e in batch), strict=True), strict=False)
         characters = torch.stack([name_loss(seen.float(), torch.stack(labels))[0] for seen, labels in sizes])
         loss = loss + 0.1 * characters[0] + 0.05 * characters[1:].sum()
         report |= {"character": characters[0].item(), "large": characters[1:].mean().item()}
@@ -175,7 +176,7 @@ def loaded_batches(
 
 def train(
     data: Path, fonts: Path, name: str, steps: int, seed: int, every: int = 25, start: Path | None = None,
-    half: bool = False, still: int | None = None,
+    half: bool = False, still: int | None = None, eighth: bool = False,
 ) -> list[dict[str, float]]:  # fmt: skip
     """Train or resume a stage; returns its curve.
 
@@ -186,11 +187,12 @@ def train(
         start: an exported model to go on with.
         half: compute in bfloat16.
         still: how many pairs of each half of a head shall not turn with the position; as in `start` if not given.
+        eighth: look at an eighth of the size too, also where `start` does not.
     """
     parts = MIXES.get(name, ((name, 1),))
     stage = STAGES[parts[0][0]]
     assert start is not None or not stage.universal, "the stage called agc goes on from an exported model"
-    model, index, weights = load_start(data, start, stage.universal)
+    model, index, weights = load_start(data, start, stage.universal, eighth)
     if still is not None:
         model.config.rope_still = still
     path = data / f"{name}.pt"
@@ -245,7 +247,7 @@ def train(
         if time.time() - saved > SAVE_SECONDS or step == steps:
             checkpoint.save(path, model=model.state_dict(), average=average.state_dict(), step=step, curve=curve,
                             optimiser=optimiser.state_dict(), seconds=computed + time.process_time(),
-                            still=model.config.rope_still)  # fmt: skip
+                            still=model.config.rope_still, eighth=model.config.eighth)  # fmt: skip
             saved = time.time()
     return curve
 
@@ -259,10 +261,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--start", type=Path, help="an exported model to go on with, such as the shipped weights")
     parser.add_argument("--still", type=int, help="pairs of a head's two halves that do not turn with the position")
+    parser.add_argument("--eighth", action="store_true", help="look at an eighth of the size too: large type")
     parser.add_argument("--bfloat16", action="store_true", help="faster where the processor has it (try it first)")
     arguments = parser.parse_args()
     train(arguments.data, arguments.fonts, arguments.stage, arguments.steps, arguments.seed, start=arguments.start,
-          half=arguments.bfloat16, still=arguments.still)  # fmt: skip
+          half=arguments.bfloat16, still=arguments.still, eighth=arguments.eighth)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -66,11 +66,12 @@ AttentionMaskInterface.register("nano_record", sdpa_mask)
 
 
 def load_start(
-    data: Path, start: Path | None = None, universal: int = 0
+    data: Path, start: Path | None = None, universal: int = 0, eighth: bool = False
 ) -> tuple[NanoModel, WordIndex, dict[str, float]]:
     """A model with the stem of stage 1 and the tables of stage 0, or an exported one to go on with.
 
-    `universal` tokens for AGC are new registers behind those that it has.
+    `universal` tokens for AGC are new registers behind those that it has. With `eighth` it looks at an eighth of the
+    size too: if it did not before, what it sees there counts for nothing yet.
     """
     torch.manual_seed(0)
     if start is not None:
@@ -79,10 +80,16 @@ def load_start(
             new = model.registers.std() * torch.randn(universal, model.config.hidden_size)
             model.registers = torch.nn.Parameter(torch.cat((model.registers.detach(), new)))
             model.config.registers += universal
+        if eighth and not model.config.eighth:
+            model.config.eighth = True
+            cells = torch.nn.Conv2d(model.config.run_channels, 2 * model.config.hidden_size, 3, 1, 1)
+            for parameter in cells.parameters():
+                torch.nn.init.zeros_(parameter)
+            model.stem.at_eighth = cells
         model.config._attn_implementation_internal = "nano_record"
         index = WordIndex.load(start)
         return model, index, dict(zip(index.words, model.word_weights.tolist(), strict=True))
-    config = NanoConfig(attn_implementation="nano_record")
+    config = NanoConfig(attn_implementation="nano_record", eighth=eighth)
     model = NanoModel(config)
     model.set_attn_implementation("nano_record")
     tables = checkpoint.load(data / "tables.pt")

@@ -15,7 +15,7 @@ from anchorfold.backbones.nano.processor import NanoImageProcessor
 from anchorfold.backbones.nano.query import VOCABULARY_FILE, rarity
 from anchorfold.backbones.nano.query_side import QuerySide
 from anchorfold.backbones.nano.retriever import Nano
-from anchorfold.backbones.nano.stem import ConvNorm
+from anchorfold.backbones.nano.stem import ConvNorm, PatchStem
 
 WORDS = ["the", "revenue", "employees", "staff", "region"]
 SMALL: dict[str, Any] = {
@@ -191,3 +191,22 @@ def test_fixed_statistics_are_taken_along_by_the_convolution(dtype, close):
     expected = gelu(norm(conv(x)))
     assert block(x).dtype == dtype
     torch.testing.assert_close(block(x), expected, atol=close, rtol=close)
+
+
+def test_large_type_is_seen_at_an_eighth_of_the_size():
+    """Pages of every number of rows and columns; what is large reaches patches that see none of its edges."""
+    torch.manual_seed(0)
+    stem = PatchStem(NanoConfig(**SMALL, eighth=True)).eval()
+    for rows, columns in ((2, 1), (4, 2), (6, 3), (14, 7)):
+        with torch.no_grad():
+            assert stem(torch.randn(1, 1, 16 * rows, 32 * columns)).shape == (1, rows * columns, 32)
+    page = torch.ones(1, 1, 512, 512)
+    page[..., :64, :] = -1
+    marked = page.clone()
+    marked[..., 384:448, 320:384] = -1  # one letter, as large as those of a title, 200 pixels to the right of column 3
+    assert stem.at_eighth is not None
+    with torch.no_grad():
+        moved = (stem(marked) - stem(page)).abs().sum(-1).view(32, 16)
+        stem.at_eighth = None
+        nearby = (stem(marked) - stem(page)).abs().sum(-1).view(32, 16)
+    assert nearby[26, 3] < 1e-4 < moved[26, 3]

@@ -35,6 +35,7 @@ from training.nano import (
     vocabulary,
 )
 from training.nano.average import RunningAverage
+from training.nano.stages import load_start
 
 TEXT = ["Annual report of the northern region", "Net revenue grew by 12.5 percent", "Employees 4821 offices 37"] * 4
 
@@ -374,6 +375,17 @@ def test_the_curriculum_learns_and_exports(data, tmp_path, monkeypatch):
     assert resumed[:2] == curve
     assert resumed[-1]["step"] == 6
     assert resumed[-1]["seconds"] > curve[-1]["seconds"] > 0
+    before = load_start(data, tmp_path / "nano")[0].eval()
+    larger = load_start(data, tmp_path / "nano", eighth=True)[0].eval()
+    pixels = torch.rand(1, 1, 128, 256)
+    with torch.no_grad():  # what it sees at an eighth of the size counts for nothing yet
+        assert torch.equal(before.stem(pixels), larger.stem(pixels))
+    (data / "mixed.pt").unlink()
+    matching.train(data, data, "mixed", steps=4, seed=1, every=2, start=tmp_path / "nano", eighth=True)
+    export.export(data, "mixed", tmp_path / "large", tmp_path / "nano")
+    large = anchorfold.load(tmp_path / "large").model.stem
+    assert large.at_eighth.weight.abs().max() > 0
+    assert not torch.equal(large.at_full.weight, before.stem.at_full.weight)
     monkeypatch.setitem(matching.STAGES, "pages", small)
     curve = head.train(data, data, tmp_path / "nano", pages=2, steps=12, every=4)
     assert curve[-1]["loss"] < curve[0]["loss"]

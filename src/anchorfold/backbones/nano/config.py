@@ -28,6 +28,7 @@ class NanoConfig(PretrainedConfig):
         max_patches: int = 1600,
         rope_theta: float = 100.0,
         rope_still: int = 0,
+        eighth: bool = False,
         loudness: bool = False,
         vocab_size: int = 26000,
         spelling_features: int = SPELLING_FEATURES,
@@ -48,6 +49,7 @@ class NanoConfig(PretrainedConfig):
         self.max_patches = max_patches
         self.rope_theta = rope_theta
         self.rope_still = rope_still
+        self.eighth = eighth
         self.loudness = loudness
         self.vocab_size = vocab_size
         self.spelling_features = spelling_features

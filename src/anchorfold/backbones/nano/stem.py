@@ -1,4 +1,4 @@
-"""The reading stem: pixels to characters in 8 x 8 cells at three scales, then to one feature per patch."""
+"""The reading stem: pixels to characters in 8 x 8 cells at several scales, then to one feature per patch."""
 
 from __future__ import annotations
 
@@ -60,6 +60,7 @@ class PatchStem(nn.Module):
 
     The same reader looks at the page at full, half and quarter size, so that letters of 8 and of 60 pixels
     both meet it at a height that it knows. Every patch sees a little of its neighbours, as words cross borders.
+    With `config.eighth` it looks at an eighth of the size too, where the titles of slides and posters are lines of text.
     """
 
     def __init__(self, config: NanoConfig) -> None:
@@ -73,6 +74,8 @@ class PatchStem(nn.Module):
         self.at_full = nn.Conv2d(c, d, (4, 6), (2, 4), (1, 1))
         self.at_half = nn.Conv2d(c, d, (3, 4), (1, 2), (1, 1))
         self.at_quarter = nn.Conv2d(c, d, (1, 3), 1, (0, 1))
+        # A cell is two patches wide at an eighth of the size, and speaks for each of them.
+        self.at_eighth = nn.Conv2d(c, 2 * d, 3, 1, 1) if config.eighth else None
 
     def cells(self, pixels: Tensor) -> Tensor:
         """`(B, run_channels, H/8, W/8)` runs of letters, from what is seen and what is read."""
@@ -87,4 +90,8 @@ class PatchStem(nn.Module):
         quarter = F.avg_pool2d(half, 2)
         patches: Tensor = self.at_full(self.cells(pixels)) + self.at_half(self.cells(half))
         patches = patches + self.at_quarter(self.cells(quarter)).repeat_interleave(2, 2)
+        if self.at_eighth is not None:
+            left, right = self.at_eighth(self.cells(F.avg_pool2d(quarter, 2))).chunk(2, 1)
+            cells = torch.stack((left, right), -1).flatten(-2).repeat_interleave(4, 2)
+            patches = patches + cells[:, :, : patches.shape[2], : patches.shape[3]]
         return patches.flatten(2).transpose(1, 2)
