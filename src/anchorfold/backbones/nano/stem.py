@@ -60,7 +60,7 @@ class PatchStem(nn.Module):
 
     The same reader looks at the page at full, half and quarter size, so that letters of 8 and of 60 pixels
     both meet it at a height that it knows. Every patch sees a little of its neighbours, as words cross borders.
-    With `config.eighth` it looks at an eighth of the size too, where the titles of slides and posters are lines of text.
+    With `config.eighth` it looks at an eighth of the size too, where titles of slides and posters are lines of text.
     """
 
     def __init__(self, config: NanoConfig) -> None:
