@@ -79,7 +79,7 @@ def main() -> None:
                 float(near.mean()), float((near < LOST).float().mean()),
             ))  # fmt: skip
     print(f"{len(chosen)} pages of {corpus.name} with {model.name}")
-    print(f"{'':26}{'score score':>12}{'blank':>8}{'repeats':>9}{'coverage':>10}{'lost patches':>14}")
+    print(f"{'':26}{'score kept':>12}{'blank':>8}{'repeats':>9}{'coverage':>10}{'lost patches':>14}")
     for label, rows in measures.items():
         score, blank, repeats, coverage, lost = 100 * np.array(rows).mean(0)
         print(f"{label:26}{score:12.1f}{blank:8.1f}{repeats:9.1f}{coverage:10.1f}{lost:14.1f}")

@@ -55,17 +55,17 @@ def draw_curves(data: Path, names: list[str], path: Path) -> None:
 def draw_probes(lines: Sequence[str], path: Path) -> None:
     """What was gained by the hours: words named first and false matches of each kind, and NDCG@5 of each corpus."""
     points = sorted((json.loads(line) for line in lines), key=lambda point: point["hours"])
-    plt = plotting()
-    figure, panels = plt.subplots(1, 3, figsize=(13, 3.8))
     titles = {"words": "words named first among 5,000, %", "false": "false matches, %", "corpora": "NDCG@5, full index"}
-    for panel, (part, title) in zip(panels, titles.items(), strict=True):
+    titles = {part: title for part, title in titles.items() if any(point[part] for point in points)}
+    plt = plotting()
+    figure, panels = plt.subplots(1, len(titles), figsize=(4.4 * len(titles), 3.8), squeeze=False)
+    for panel, (part, title) in zip(panels[0], titles.items(), strict=True):
         for name in dict.fromkeys(name for point in points for name in point[part]):
             measured = [(p["hours"], p[part][name]) for p in points if name in p[part]]
             values = [v["ndcg"][0] if part == "corpora" else v for _, v in measured]
             panel.plot([hours for hours, _ in measured], values, marker="o", ms=4, label=name)
         panel.set(xlabel="hours of one core", title=title)
-        if panel.lines:
-            panel.legend(fontsize=7)
+        panel.legend(fontsize=7)
     figure.tight_layout()
     figure.savefig(path)
     plt.close(figure)
@@ -91,8 +91,10 @@ def draw_pages(model: Nano, kind: str, pages: Iterable[Labelled], path: Path, ac
             scored.append((float(np.mean([r.right for r in reads])), image, reads))
     scored.sort(key=lambda s: s[0])
     plt = plotting()
-    figure, panels = plt.subplots(2, across, figsize=(3.4 * across, 9))
-    for panel, (share, image, reads) in zip(panels.flat, [*scored[-across:][::-1], *scored[:across]], strict=True):
+    shown = [*scored[-across:][::-1], *scored[:across]]
+    tallest = max(image.height / image.width for _, image, _ in shown)
+    figure, panels = plt.subplots(2, across, figsize=(3.4 * across, 7 * tallest + 1.2))
+    for panel, (share, image, reads) in zip(panels.flat, shown, strict=True):
         width, height = model.processor.target_size(*image.size)
         panel.imshow(colour_page(image, reads, height // 16, width // 32))
         panel.set_title(f"{100 * share:.0f} % of {len(reads)} patches", fontsize=8)
