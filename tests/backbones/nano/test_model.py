@@ -181,7 +181,8 @@ def test_a_model_may_let_passing_mentions_speak_quietly(tmp_path, model, images)
 def test_fixed_statistics_are_taken_along_by_the_convolution(dtype, close):
     torch.manual_seed(0)
     block = ConvNorm(3, 8, 3, 2)
-    conv, norm, gelu = block
+    layers: list[Any] = list(block)
+    conv, norm, gelu = layers
     block(torch.randn(2, 3, 12, 20))  # while training, statistics follow what is seen
     assert not torch.equal(norm.running_mean, torch.zeros(8))
     norm.weight.data.uniform_(0.5, 2)
