@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from anchorfold.backbones.nano.text import fold_character
-from training.nano.synth import choose_font, load_font
+from training.nano.synth import choose_font, line_extent, load_font
 
 TYPEWRITERS = ("mono", "courier", "typewriter", "cmtt", "lmtt", "cousine", "inconsolata", "hack", "tt10", "nimbusmon")
 TYPED = 0.6  # of the letters come from a typewriter
@@ -37,8 +37,7 @@ def letter(
     font = load_font(rng.choice(typewriters) if typed else choose_font(rng, fonts), rng.randint(9, 20))
     image = Image.new("L", (width, height), 255)
     draw = ImageDraw.Draw(image)
-    above, below = font.getmetrics()
-    ascent, descent = min(above, 1.1 * font.size), min(below, 0.35 * font.size)
+    ascent, descent = line_extent(font)
     pitch = (ascent + descent) * rng.choice([1.0, 1.15, 1.5, 2.0])
     space = font.getlength(" ") or 0.3 * font.size
     margin, right = rng.uniform(0, 0.12) * width, width * rng.uniform(0.85, 1.0)

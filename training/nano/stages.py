@@ -15,6 +15,7 @@ from transformers.masking_utils import sdpa_mask
 from anchorfold.backbones.nano.config import NanoConfig
 from anchorfold.backbones.nano.model import NanoModel
 from anchorfold.backbones.nano.query import WordIndex
+from anchorfold.backbones.nano.stem import PatchStem
 from training.nano import checkpoint
 
 
@@ -82,7 +83,8 @@ def load_start(
             model.config.registers += universal
         if eighth and not model.config.eighth:
             model.config.eighth = True
-            cells = torch.nn.Conv2d(model.config.run_channels, 2 * model.config.hidden_size, 3, 1, 1)
+            cells = PatchStem(model.config).at_eighth
+            assert cells is not None
             for parameter in cells.parameters():
                 torch.nn.init.zeros_(parameter)
             model.stem.at_eighth = cells

@@ -76,6 +76,12 @@ def letter_width(font: ImageFont.FreeTypeFont, character: str) -> float:
     return font.getlength(character)
 
 
+def line_extent(font: ImageFont.FreeTypeFont) -> tuple[float, float]:
+    """Pixels above and below the baseline that a line takes; some fonts claim far more than their letters need."""
+    above, below = font.getmetrics()
+    return min(above, 1.1 * font.size), min(below, 0.35 * font.size)
+
+
 def random_word(rng: random.Random, vocabulary: list[str]) -> str:
     kind = rng.random()
     if kind < 0.68:
@@ -109,8 +115,7 @@ def draw_block(
     """
     left, top, right, bottom = area
     size = font.size
-    above, below = font.getmetrics()
-    ascent, descent = min(above, 1.1 * size), min(below, 0.35 * size)
+    ascent, descent = line_extent(font)
     pitch = (ascent + descent) * rng.uniform(0.95, 1.5)
     space = font.getlength(" ") * rng.uniform(0.9, 1.6) or size * 0.3
     y = top + ascent
