@@ -27,8 +27,8 @@ SCANNED = 0.35  # of the pieces of real pages
 WINDOWS = 2  # of a page to choose from: the one with more text
 MARGIN = 24  # pixels around a window, while it is scanned
 SHEET_WIDTH = 1200  # pixels that the model sees of a whole slide
-SHEETS = 0.5  # of the invented pieces: posters and slides
-LETTERS = 0.2  # of them; the others are plain text in many fonts
+SHEETS = 0.45  # of the invented pieces: posters and slides
+LETTERS = 0.15  # of them; the others are plain text in many fonts
 SCANNED_LETTERS = 0.75  # of the letters
 LETTER_SIDE = 1100  # pixels that the model sees of a whole letter's height
 

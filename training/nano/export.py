@@ -17,6 +17,7 @@ from anchorfold.attention.layer_settings import CALIBRATION_FILE, read_settings,
 from anchorfold.backbones.nano.processor import NanoImageProcessor
 from anchorfold.backbones.nano.query import VOCABULARY_FILE
 from training.nano import checkpoint
+from training.nano.silence import silent_dimensions
 from training.nano.stages import STAGES, load_start
 
 
@@ -42,7 +43,7 @@ def export(
         model.config.rope_still = state["still"]
         after = f" after {state['step']} steps of {stage}"
     if quietest is not None:
-        model.config.loudness = quietest < 1
+        model.config.silent = silent_dimensions(model) if quietest < 1 else 0
         model.register_parameter(
             "quietest", torch.nn.Parameter(torch.tensor([quietest]), requires_grad=False) if quietest < 1 else None
         )

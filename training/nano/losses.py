@@ -31,6 +31,8 @@ def reading_loss(vectors: Tensor, words: Tensor, pairs: Tensor, shares: Tensor) 
     patches, row = pairs[:, 0].unique(return_inverse=True)
     target = torch.zeros(len(patches), len(words))
     target.index_put_((row, pairs[:, 1]), shares, accumulate=True)
+    # Two words of nearly the same share would be nearly the same answer: squares make the patch decide for the larger.
+    target = target.square() / target.square().sum(-1, keepdim=True)
     similarity = vectors[patches] @ words.T
     named = -(target * (similarity / TEMPERATURE).log_softmax(-1)).sum(-1).mean()
     # Plain closeness to the words' vectors gets learning off the ground, where all logits are still alike.

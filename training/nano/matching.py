@@ -9,7 +9,7 @@ called mixed takes steps of crops, and some of pages among them, so that what ma
 python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage mixed --start WEIGHTS --steps 12000
 
 The one called settled goes on from a copy of that checkpoint, with more pages, while the rate comes to rest: what
-matters, and survives folding, is learnt on pages alone. With a quarter more steps all of them are in the falling part.
+matters, and survives folding, is learnt on pages alone. With as many steps again all of them are in the falling part.
 
 cp DATA_FOLDER/mixed.pt DATA_FOLDER/settled.pt
 python -m training.nano.matching DATA_FOLDER FONT_FOLDER --stage settled --start WEIGHTS --steps 15000
@@ -49,6 +49,7 @@ FOCUS_LAYERS = (3, 4)  # a fifth of the depth past the middle, as in the paper's
 FOCUS_STEPS = (2, 6)
 SAVE_SECONDS = 240
 WARM_STEPS = 150
+RESTING = 0.5  # of a run, while the rate comes to rest
 REPEATS = 0.3  # weight of asking repeats to point at their anchor, beside where attention gathers
 
 
@@ -154,8 +155,8 @@ def focus_loss(
 
 
 def share_of_rate(step: int, steps: int) -> float:
-    """Up at the beginning, held, and down to rest over the last fifth of the run."""
-    return min(1.0, (step + 1) / min(WARM_STEPS, 0.1 * steps), (steps - step) / (0.2 * steps))
+    """Up at the beginning, held, and down to rest over the last part of the run."""
+    return min(1.0, (step + 1) / min(WARM_STEPS, 0.1 * steps), (steps - step) / (RESTING * steps))
 
 
 def loaded_batches(

@@ -17,6 +17,7 @@ from anchorfold.backbones.nano.model import NanoModel
 from anchorfold.backbones.nano.query import WordIndex
 from anchorfold.backbones.nano.stem import PatchStem
 from training.nano import checkpoint
+from training.nano.silence import make_room
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ def load_start(
             model.stem.at_eighth = cells
         model.config._attn_implementation_internal = "nano_record"
         index = WordIndex.load(start)
+        make_room(model, index)
         return model, index, dict(zip(index.words, model.word_weights.tolist(), strict=True))
     config = NanoConfig(attn_implementation="nano_record", eighth=eighth)
     model = NanoModel(config)
@@ -104,4 +106,5 @@ def load_start(
     model.word_weights.data.copy_(tables["weights"])
     model.stem.reader.load_state_dict(reading["model"])
     index = WordIndex(words)
+    make_room(model, index)
     return model, index, dict(zip(words, tables["weights"].tolist(), strict=True))

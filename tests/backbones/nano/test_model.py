@@ -145,23 +145,42 @@ def test_eager_attention_is_the_fast_one_with_its_weights():
 def test_what_a_page_repeats_speaks_louder():
     """A patch turns away from its word by how seldom it is shown, and by that alone; like patches stay alike."""
     torch.manual_seed(0)
-    words = torch.nn.functional.normalize(torch.randn(4, 64), dim=-1)
-    page = words[[0, 0, 0, 0, 0, 0, 1, 2]] * torch.tensor([[3.0]] * 7 + [[0.5]])
+    words = torch.nn.functional.normalize(torch.randn(40, 64), dim=-1)
+    words[:, -8:] = 0  # where no word lies
+    words = torch.nn.functional.normalize(words, dim=-1)
+    shown = words[[0, 0, 0, 0, 0, 0, 1, 2]]
+    page = shown * torch.tensor([[3.0]] * 7 + [[0.5]])
     quietest = torch.tensor([0.6])
-    spoken = speak(page, quietest)
-    loud = loudness(torch.nn.functional.normalize(page, dim=-1), quietest)
+    spoken = speak(page, quietest, 8)
+    loud = loudness(shown, quietest)
     assert loud[0] > loud[6] > 0.6
     assert loud[6] == pytest.approx(loud[7])
     assert torch.allclose(spoken.norm(dim=-1), page.norm(dim=-1), atol=1e-5)
-    shown = (torch.nn.functional.normalize(spoken, dim=-1) * words[[0, 0, 0, 0, 0, 0, 1, 2]]).sum(-1)
-    assert torch.allclose(shown, loud, atol=1e-5)
+    assert torch.allclose(
+        torch.nn.functional.normalize(spoken, dim=-1) @ words.T, loud[:, None] * (shown @ words.T), atol=1e-5
+    )
     assert torch.equal(spoken[0], spoken[5])
-    assert torch.allclose(speak(page, torch.ones(1)), page, atol=1e-5)
+    assert torch.allclose(speak(page, torch.ones(1), 8), page, atol=1e-5)
+
+
+def test_what_is_unsaid_cancels_in_averages():
+    """Averages of different quiet patches lose no more by it than the patches themselves did."""
+    torch.manual_seed(0)
+    page = torch.randn(200, 128)
+    page[:, -16:] = 0
+    page = torch.nn.functional.normalize(page, dim=-1)
+    quiet = torch.nn.functional.normalize(speak(page, torch.tensor([0.8]), 16), dim=-1)
+    loud = loudness(page, torch.tensor([0.8]))
+    kept = []
+    for vectors in (page, quiet):
+        mean = torch.nn.functional.normalize(vectors.view(50, 4, 128).mean(1), dim=-1)
+        kept.append((mean.repeat_interleave(4, 0) * page).sum(-1).mean())
+    assert (kept[1] / loud.mean()).item() == pytest.approx(kept[0].item(), rel=0.02)
 
 
 def test_a_model_may_let_passing_mentions_speak_quietly(tmp_path, model, images):
     """Batches change nothing then either, folding averages what is spoken, and it is another model to an index."""
-    loud = NanoModel(NanoConfig(**SMALL, vocab_size=len(model.words), loudness=True))
+    loud = NanoModel(NanoConfig(**SMALL, vocab_size=len(model.words), silent=16))
     loud.load_state_dict({**model.model.state_dict(), "quietest": torch.full((1,), 0.5)})
     loud.save_pretrained(tmp_path)
     model.processor.save_pretrained(tmp_path)
@@ -171,7 +190,7 @@ def test_a_model_may_let_passing_mentions_speak_quietly(tmp_path, model, images)
     assert QuerySide(tmp_path).fingerprint == other.fingerprint
     (quiet, *_), (before, *_) = other.encode_pages(images, batch_size=2), model.encode_pages(images)
     assert torch.allclose(quiet.vectors, other.encode_pages(images[:1])[0].vectors, atol=1e-5)
-    turned = torch.nn.functional.normalize(speak(before.vectors, torch.tensor([0.5])), dim=-1)
+    turned = torch.nn.functional.normalize(speak(before.vectors, torch.tensor([0.5]), 16), dim=-1)
     assert torch.allclose(quiet.vectors, turned, atol=1e-4)
     (folded,) = other.encode_pages(images[:1], anchorfold.AnchorFold(ratio=0.2))
     assert torch.allclose(folded.vectors.norm(dim=-1), torch.ones(len(folded)), atol=1e-4)

@@ -29,7 +29,7 @@ class NanoConfig(PretrainedConfig):
         rope_theta: float = 100.0,
         rope_still: int = 0,
         eighth: bool = False,
-        loudness: bool = False,
+        silent: int = 0,
         vocab_size: int = 26000,
         spelling_features: int = SPELLING_FEATURES,
         characters: str = CHARACTERS,
@@ -50,7 +50,7 @@ class NanoConfig(PretrainedConfig):
         self.rope_theta = rope_theta
         self.rope_still = rope_still
         self.eighth = eighth
-        self.loudness = loudness
+        self.silent = silent
         self.vocab_size = vocab_size
         self.spelling_features = spelling_features
         self.characters = characters

@@ -1,7 +1,7 @@
 """How loudly a patch speaks: what a page repeats, or prints large, it is about; a passing mention says its word less.
 
 MaxSim takes a word's best match, and that is as good in a passing mention as in a title. A patch's vector has length 1,
-so it cannot be shorter; but it can turn away from its word.
+so it cannot be shorter; but it can turn away from its word, into dimensions that no word has.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ def loudness(vectors: Tensor, quietest: Tensor) -> Tensor:
     return quietest + (1 - quietest) * times / (times + SATURATION)
 
 
-def speak(vectors: Tensor, quietest: Tensor) -> Tensor:
+def speak(vectors: Tensor, quietest: Tensor, silent: int) -> Tensor:
     """A page's vectors `(N, d)` of any length, turned until their cosine with themselves is their loudness.
 
-    All turn in the same planes, one for each pair of dimensions. So a word's similarity to a patch that shows it is
-    multiplied by the patch's loudness, whatever the word; patches that are alike stay alike; and averages lose as much
-    of their length by it as they did before. (A common direction away from all words would not cancel in averages.)
+    They turn into the last `silent` dimensions, where no word lies, so all words lose alike and keep their order. Where
+    to depends on what a patch says: patches that are alike stay alike, and what is unsaid cancels in averages of
+    different ones as what is said does. (One direction for all would not cancel.)
     """
-    loud = loudness(F.normalize(vectors.float(), dim=-1), quietest.float())[:, None]
-    first, second = vectors.float().chunk(2, -1)
-    turned = loud * vectors + (1 - loud.square()).sqrt() * torch.cat((-second, first), -1)
-    return turned.to(vectors.dtype)
+    said = vectors.float()[:, :-silent]
+    unit = F.normalize(said, dim=-1)
+    unsaid = F.normalize(unit.unflatten(-1, (-1, silent)).sum(1), dim=-1) * said.norm(dim=-1, keepdim=True)
+    loud = loudness(unit, quietest.float())[:, None]
+    return torch.cat((loud * said, (1 - loud.square()).clamp(min=0).sqrt() * unsaid), -1).to(vectors.dtype)

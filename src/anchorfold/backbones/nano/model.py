@@ -108,8 +108,8 @@ class NanoModel(PreTrainedModel):
     The sequence is `registers` learned tokens, then the page's patches in reading order, padded on the right.
     Registers give attention somewhere to rest that is no patch of paper; they are never indexed.
 
-    With `config.loudness`, patches speak by how often the page shows the like of them. That is no affine map and comes
-    after the one that is, so the states of a page that are averaged are `(N, 128)` then.
+    With `config.silent` dimensions that no word uses, patches speak by how often the page shows the like of them. That
+    is no affine map and comes after the one that is, so the states of a page that are averaged are `(N, 128)` then.
     """
 
     config_class = NanoConfig
@@ -125,7 +125,7 @@ class NanoModel(PreTrainedModel):
         self.layers = nn.ModuleList(NanoLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = nn.LayerNorm(config.hidden_size)
         self.projection = nn.Linear(config.hidden_size, config.embedding_dim)
-        if config.loudness:  # a weight, so that models which differ in it alone are told apart
+        if config.silent:  # a weight, so that models which differ in it alone are told apart
             self.quietest = nn.Parameter(torch.full((1,), 0.8), requires_grad=False)
         self.spoken = nn.Identity()
         self.words = nn.Embedding(config.vocab_size, config.embedding_dim)
@@ -142,7 +142,7 @@ class NanoModel(PreTrainedModel):
     @property
     def final(self) -> nn.Module:
         """What takes the states that are averaged to vectors: an affine map, or nothing if that came before."""
-        return self.spoken if self.config.loudness else self.projection
+        return self.spoken if self.config.silent else self.projection
 
     def turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and sine of the positions `(T, 2)` for one head."""
@@ -181,7 +181,7 @@ class NanoModel(PreTrainedModel):
             patches.append(self.stem(pixels[None, :, : rows * ph, : columns * pw])[0])
             positions.append(patch_positions(rows, columns, pixel_values.device))
         hidden = self.encode(patches, positions)
-        if self.config.loudness:
+        if self.config.silent:
             hidden = self.speak(self.projection(hidden), [len(p) for p in patches])
         return NanoOutput(hidden=hidden, embeddings=F.normalize(self.final(hidden), dim=-1))
 
@@ -190,6 +190,6 @@ class NanoModel(PreTrainedModel):
         first = len(self.registers)
         pages = []
         for page, length in zip(vectors, lengths, strict=True):
-            spoken = speak(page[first : first + length], self.quietest)
+            spoken = speak(page[first : first + length], self.quietest, self.config.silent)
             pages.append(torch.cat((page[:first], spoken, page[first + length :])))
         return torch.stack(pages)
