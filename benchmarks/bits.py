@@ -53,7 +53,7 @@ class Coded(PageScores):
 def corpus_table(path: Path, run: Path) -> None:
     """A row for each method, ratio and width on one corpus, from the vectors of a run."""
     corpus = local_corpus(path)
-    (folder,) = {file.parent for file in run.rglob(f"{FULL}.vectors")}
+    (folder,) = {file.parent for file in run.rglob(f"{corpus.name}/{FULL}.vectors")}
     pages = json.loads((folder / STATE).read_text())["pages"]
     queries = [torch.from_numpy(q) for q in QuerySide().encode_queries([query.text for query in corpus.queries])]
     methods = choose_methods(METHODS, RATIOS)

@@ -21,6 +21,7 @@ from training.nano.sheet import Sheet
 
 Drawer = Callable[[random.Random, Script, tuple[str, ...]], Sheet]
 WORD_LIST = Path("/usr/share/dict/words")
+PRINTED_FILE = "printed.json"  # the words of each sheet, which have no text layer
 TOPIC = 30  # pages that share a topic's words
 
 
@@ -47,14 +48,16 @@ def run(parser: argparse.ArgumentParser, draw: Drawer, kind: str) -> None:
     parser.add_argument("--words", type=Path, default=WORD_LIST, help="a list of words, such as Debian's wamerican")
     arguments = parser.parse_args()
     (arguments.to / PAGES_FOLDER).mkdir(parents=True, exist_ok=True)
-    lines = []
+    lines, printed = [], {}
     drawn = sheets(draw, arguments.fonts, arguments.words, arguments.pages, arguments.seed)
-    for number, (image, _, _, questions) in enumerate(drawn):
+    for number, (image, symbols, boxes, questions) in enumerate(drawn):
         name = f"{kind}-{number:03}.jpg"
+        printed[name] = group_words(symbols, boxes).texts
         image.save(arguments.to / PAGES_FOLDER / name, quality=random.Random(name).randint(60, 92))
         lines += [
             json.dumps({"id": f"{kind}-{number}-{part}", "text": text, "relevant": [[name, 0]], "kind": part})
             for part, text in questions.items()
         ]
+    (arguments.to / PRINTED_FILE).write_text(json.dumps(printed))
     (arguments.to / QUERIES_FILE).write_text("\n".join(lines) + "\n")
     print(f"{arguments.pages} pages, {len(lines)} questions in {arguments.to}")

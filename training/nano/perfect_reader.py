@@ -2,14 +2,16 @@
 
     python -m training.nano.perfect_reader CORPUS --documents developers-reference
 
-CORPUS holds `pdfs/` with a text layer and `queries.jsonl`. A page is the vectors of its distinct words, each scaled by
-how loudly it should speak: alike, or by how often the word is printed (BM25's saturation, k = 1.2), from a floor to 1,
-without and with BM25's length of the page (b = 0.75). A target is tried here before anything is trained towards it.
+CORPUS holds `pdfs/` with a text layer and `queries.jsonl`, or is a measuring set of posters or slides. A page is the
+vectors of its distinct words, each scaled by how loudly it should speak: alike, or by how often the word is printed
+(BM25's saturation, k = 1.2), from a floor to 1, without and with BM25's length of the page (b = 0.75). A target is
+tried here before anything is trained towards it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,13 +26,17 @@ from anchorfold.backbones.nano.retriever import Nano
 from anchorfold.backbones.nano.text import split_words
 from anchorfold.evaluation.corpus import PAGES_FOLDER, local_corpus
 from anchorfold.evaluation.measure import ndcg_by_query
+from training.nano.measuring_set import PRINTED_FILE
 
 SATURATION, LENGTH = 1.2, 0.75
 FLOORS = (0.8, 0.6, 0.3, 0.0)
 
 
 def page_words(folder: Path, ids: Sequence[str]) -> list[Counter[str]]:
-    """How often each word stands on each page, from the text layer."""
+    """How often each word stands on each page, from the text layer, or from what was printed on an invented sheet."""
+    if (folder / PRINTED_FILE).exists():
+        printed = json.loads((folder / PRINTED_FILE).read_text())
+        return [Counter(printed[identity.rsplit("#", 1)[0]]) for identity in ids]
     counts = []
     document, opened = None, ""
     for identity in ids:

@@ -192,6 +192,8 @@ def test_a_perfect_reader_prefers_the_page_that_repeats_a_word(tmp_path):
     assert results["by count, floor 0.8"] == pytest.approx(100)
     counts = perfect_reader.page_words(tmp_path, ["b.pdf#0", "a.pdf#0"])
     assert counts[0]["revenue"] == 3
+    (tmp_path / measuring_set.PRINTED_FILE).write_text(json.dumps({"a.jpg": ["net", "net"]}))
+    assert perfect_reader.page_words(tmp_path, ["a.jpg#0"]) == [{"net": 2}]
     alone, often = perfect_reader.loudness(Counter(one=1, many=9), 0.6, None).tolist()
     assert 0.6 < alone < often < 1
     assert perfect_reader.loudness(Counter(one=1), 0.6, 3.0) < alone  # a long page says each word more quietly
