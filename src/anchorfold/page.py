@@ -105,8 +105,8 @@ class EncodedPage(Folded):
     """A compressed page and where its tokens lie. `full` is N, the number of vectors before compression.
 
     >>> (page,) = model.encode_pages(images[:1], anchorfold.AnchorFold(ratio=0.25))
-    >>> page.vectors.shape, page.full, (page.groups == 0).nonzero().flatten()  # the first vector's patches
-    (torch.Size([32, 128]), 128, tensor([0]))
+    >>> page.vectors.shape, page.full, page.groups.shape  # which of the vectors each patch went into
+    (torch.Size([32, 128]), 128, torch.Size([128]))
     """
 
     grid: PatchGrid | None = None
