@@ -32,7 +32,16 @@ class NotAnIndexError(StoreError):
 
 
 class DamagedError(StoreError):
-    """A file of the index is missing or holds something else than what was written."""
+    """A file of the index is missing or differs from what was written.
+
+    Args:
+        message: the whole sentence.
+        problem: what is wrong, without the advice around it.
+    """
+
+    def __init__(self, message: str, problem: str = "") -> None:
+        super().__init__(message)
+        self.problem = problem or message
 
 
 class DiskFullError(StoreError):

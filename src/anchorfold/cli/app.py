@@ -81,7 +81,6 @@ def main() -> None:
         calibrate_command,
         check_command,
         compress_command,
-        convert_command,
         demo_command,
         describe_command,
         eval_command,

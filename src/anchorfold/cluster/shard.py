@@ -12,16 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
 from anchorfold.index.live import LivePages
 from anchorfold.index.scan import Scanner
+from anchorfold.index.store.records import Version
 from anchorfold.index.store.segment import Segment
 from anchorfold.index.store.snapshot import Snapshot
-from anchorfold.index.store.table import PageTable
+from anchorfold.index.store.sqlite_store import SqliteStore
 
 VERSIONS = 2  # that a shard can answer for: queries are under way while a new one is taken up
 
@@ -33,7 +32,7 @@ class ShardAnswer:
     `pages` is how many it looked through, in `seconds`. Nothing holds if `version` is not the one that was asked for.
     """
 
-    version: int
+    version: Version | None
     rankings: Sequence[Sequence[tuple[int, float]]] = ()
     pages: int = 0
     seconds: float = field(default=0.0, compare=False)
@@ -45,14 +44,14 @@ class SegmentPart:
     def __init__(self, segment: Segment, first: int, last: int) -> None:
         self.first = first
         rows = slice(int(segment.starts[first]), int(segment.starts[last]))
-        self.document, self.page, self.kept = (
-            a[first:last].copy() for a in (segment.document, segment.page, segment.kept)
+        self.version, self.page, self.kept = (
+            a[first:last].copy() for a in (segment.version, segment.page, segment.kept)
         )
         self.starts = segment.starts[first : last + 1] - segment.starts[first]
         self.codes, self.scales = (array.copy() for array in segment.coded(rows))
 
     def __len__(self) -> int:
-        return len(self.document)
+        return len(self.version)
 
     def rows_of(self, row: int) -> slice:
         """Where the vectors of a page are."""
@@ -82,13 +81,13 @@ class Shard:
 
     def __init__(self, folder: str, number: int, shards: int) -> None:
         self.number, self.shards = number, shards
-        self.table = PageTable.open(Path(folder))
+        self.store = SqliteStore.open(Path(folder))
         self._lock = threading.Lock()
-        self._parts: dict[int, SegmentPart] = {}
-        self._views: dict[int, tuple[LivePages, np.ndarray]] = {}
+        self._parts: dict[object, SegmentPart] = {}
+        self._views: dict[Version, tuple[LivePages, np.ndarray]] = {}
 
     def search(
-        self, version: int, queries: Sequence[np.ndarray], top: int, allowed: np.ndarray | None = None
+        self, version: Version, queries: Sequence[np.ndarray], top: int, allowed: np.ndarray | None = None
     ) -> ShardAnswer:
         """The best pages of one version.
 
@@ -122,27 +121,28 @@ class Shard:
         at = int(np.searchsorted(live.bases, number, side="right")) - 1
         return number + int(offsets[at])
 
-    def _view(self, version: int) -> tuple[LivePages, np.ndarray]:
-        """The pages of a version, or of the newest, and what to add to their numbers in each segment."""
+    def _view(self, version: Version) -> tuple[LivePages, np.ndarray]:
+        """The pages of a commit, or of the newest, and what to add to their numbers in each vector file."""
         with self._lock:
             if version not in self._views:
-                view = self.table.snapshot(self._load)
+                view = self.store.read(self._load)
+                self._views.pop(view[0].version, None)
                 self._views[view[0].version] = view
                 while len(self._views) > VERSIONS:
-                    del self._views[min(self._views)]
-            return self._views.get(version) or self._views[max(self._views)]
+                    del self._views[next(iter(self._views))]
+            return self._views.get(version) or list(self._views.values())[-1]
 
     def _load(self, snapshot: Snapshot) -> tuple[LivePages, np.ndarray]:
         segments = snapshot.segments()
-        parts = {}
+        parts: dict[object, SegmentPart] = {}
         for number, segment in segments.items():
             first, last = list(pairwise(part_edges(segment, self.shards).tolist()))[self.number]
-            parts[number] = self._parts.get(number) or SegmentPart(segment, first, last)
+            key = (number, segment.entry)
+            known = self._parts.get(key)
+            parts[key] = SegmentPart(segment, first, last) if known is None else known
         self._parts = parts
-        partial: Any = SimpleNamespace(
-            version=snapshot.version, state=snapshot.state, settings=snapshot.settings, segments=lambda: parts
-        )
-        live = LivePages(partial)
+        by_number = dict(zip(segments, parts.values(), strict=True))
+        live = LivePages(snapshot.version, snapshot.settings.coding, by_number, snapshot.live_ids())
         whole = np.concatenate(([0], np.cumsum([len(segment) for segment in segments.values()], dtype=np.int64)))
         firsts = np.array([part.first for part in parts.values()], np.int64)
         return live, whole[:-1] + firsts - live.bases[:-1]

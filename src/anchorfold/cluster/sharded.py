@@ -18,11 +18,14 @@ from anchorfold.cluster.crew import CrewSize
 from anchorfold.cluster.shard import Shard, ShardAnswer
 from anchorfold.errors import AnchorFoldError, UnavailableError
 from anchorfold.index import Hit, Index
-from anchorfold.index.filters.columns import Where
+from anchorfold.index.embedded import EmbeddedStore
+from anchorfold.index.hits import EVERYTHING, Selection
 from anchorfold.index.live import LivePages
 from anchorfold.index.model import IndexModel
-from anchorfold.index.searching import PageSearch
-from anchorfold.index.store.table import PageTable
+from anchorfold.index.scan import Scanner
+from anchorfold.index.searching import PageSearch, visual_hits
+from anchorfold.index.store.records import Version
+from anchorfold.index.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from anchorfold.backbones.encoder import PageEncoder
@@ -41,10 +44,8 @@ class ShardedIndex(Index):
     ...     index.search("net revenue by region")
     """
 
-    _search: ShardSearch
-
-    def __init__(self, table: PageTable, model: IndexModel) -> None:
-        super().__init__(table, model)
+    def __init__(self, store: EmbeddedStore, model: IndexModel) -> None:
+        super().__init__(store, model)
         self._cluster = ExitStack()
 
     @classmethod
@@ -78,8 +79,9 @@ class ShardedIndex(Index):
         with ExitStack() as stack:  # of which nothing is left if a step fails
             ray = stack.enter_context(connection(address))
             cpus = shard_cpus(ray.nodes(), shards) if cpus is None else cpus
-            index._search = ShardSearch(index._table, ray, shards, cpus, limit, allow_partial)
-            stack.callback(index._search.close)
+            search = ShardSearch(index._store, ray, shards, cpus, limit, allow_partial)
+            index._store.pages = search
+            stack.callback(search.close)
             index._cluster = stack.pop_all()
         return index
 
@@ -104,7 +106,7 @@ class ShardSearch(PageSearch):
     """Asks all shards, and merges what they say. Safe for threads.
 
     Args:
-        table: the index.
+        store: the index.
         ray: the library, connected.
         shards: how many.
         cpus: a shard.
@@ -112,13 +114,15 @@ class ShardSearch(PageSearch):
         allow_partial: whether it is answered without shards that are silent after that.
     """
 
-    def __init__(self, table: PageTable, ray: Any, shards: int, cpus: float, limit: float, allow_partial: bool) -> None:
-        super().__init__(table)
+    def __init__(
+        self, store: EmbeddedStore, ray: Any, shards: int, cpus: float, limit: float, allow_partial: bool
+    ) -> None:
+        super().__init__(store)
         self.ray, self.limit, self.allow_partial = ray, limit, allow_partial
         actor = ray.remote(Shard).options(
             num_cpus=cpus, max_restarts=-1, max_concurrency=4, scheduling_strategy="SPREAD", enable_task_events=False
         )  # events of every query would cost a tenth of it
-        folder = str(table.folder.resolve())
+        folder = str(store.folder.resolve())
         self.shards = [actor.remote(folder, number, shards) for number in range(shards)]
         self._last = threading.local()
 
@@ -133,22 +137,32 @@ class ShardSearch(PageSearch):
             self.ray.kill(shard)
 
     def hits(
-        self, queries: Sequence[Any], top: int, documents: str | Sequence[str] | None = None,
-        exact: bool | None = None, candidates: int | None = None, where: str | Where | None = None,
-    ) -> list[list[Hit]]:  # fmt: skip
-        """The best pages for each query; `exact` and `candidates` change nothing, since shards score every page."""
+        self,
+        queries: Sequence[Any],
+        top: int,
+        selection: Selection = EVERYTHING,
+        exact: bool | None = None,
+        candidates: int | None = None,
+    ) -> list[list[Hit]]:
+        """The best pages for each query; `exact` and `candidates` have no effect, since shards score every page."""
         arrays = [np.asarray(query, np.float32) for query in queries]
         deadline = time.monotonic() + self.limit
-        while True:
-            live = self.scanner().live
-            allowed = self.allowed(live, documents, where)
-            bits = None if allowed is None else np.packbits(allowed)
-            answers = self._ask(live.version, (arrays, top, bits), deadline)
-            if answers is not None:
-                rankings = self._merged(live, answers, len(arrays), top)
-                return [[self.hit(live, n, score, where) for n, score in ranking] for ranking in rankings]
 
-    def _ask(self, version: int, question: tuple[Any, ...], deadline: float) -> list[ShardAnswer] | None:
+        def search(snapshot: Snapshot, scanner: Scanner) -> list[list[Hit]] | None:
+            allowed = self.allowed(snapshot, scanner.live, selection)
+            bits = None if allowed is None else np.packbits(allowed)
+            answers = self._ask(snapshot.version, (arrays, top, bits), deadline)
+            if answers is None:
+                return None
+            rankings = self._merged(scanner.live, answers, len(arrays), top)
+            return visual_hits(snapshot, scanner.live, rankings, selection.public)
+
+        while True:
+            hits = self.with_scanner(search)
+            if hits is not None:
+                return hits
+
+    def _ask(self, version: Version, question: tuple[Any, ...], deadline: float) -> list[ShardAnswer] | None:
         """What all shards say of one version; None if there is a newer one meanwhile.
 
         Raises:
@@ -163,7 +177,7 @@ class ShardSearch(PageSearch):
             again = []
             for ref in done:
                 shard, answer = waiting.pop(ref), self._answer(ref)
-                if answer.version > version:
+                if answer.version is not None and _is_newer(answer.version, version):
                     return None
                 if answer.version == version:
                     answers.append(answer)
@@ -182,13 +196,13 @@ class ShardSearch(PageSearch):
         return answers
 
     def _answer(self, ref: Any) -> ShardAnswer:
-        """What a shard said; version -1 if it died, and is being started again."""
+        """What a shard said; no version if it died, and is being started again."""
         try:
             answer: ShardAnswer = pickle.loads(self.ray.get(ref))
         except self.ray.exceptions.RayTaskError as error:
             raise error.cause if isinstance(error.cause, AnchorFoldError) else error from None
         except self.ray.exceptions.RayError:
-            return ShardAnswer(-1)
+            return ShardAnswer(None)
         return answer
 
     def _merged(
@@ -201,3 +215,8 @@ class ShardSearch(PageSearch):
             pages = [page for answer in answers for page in answer.rankings[query]]
             rankings.append(sorted(pages, key=lambda page: (-page[1], page[0]))[:top])
         return rankings
+
+
+def _is_newer(found: Version, version: Version) -> bool:
+    """Whether a shard has a later commit, or one of another history, than the one that was requested."""
+    return found.index_id != version.index_id or found.commits >= version.commits

@@ -10,7 +10,7 @@ import torch
 
 from anchorfold.documents.content import FileIdentity
 from anchorfold.documents.files import Document
-from anchorfold.index.store.texts import PageText
+from anchorfold.index.store.records import PageText
 from anchorfold.page import EncodedPage, PatchGrid
 
 

@@ -25,7 +25,7 @@ from anchorfold.index.encoding import PageBatches
 from anchorfold.index.model import IndexModel
 from anchorfold.index.reading import TextReader
 from anchorfold.index.source import PageEncoded, Recipe, encode_rendered
-from anchorfold.index.store.texts import PageText
+from anchorfold.index.store.records import PageText
 
 
 class Worker:

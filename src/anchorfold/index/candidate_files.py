@@ -1,14 +1,17 @@
-"""The files of the candidate stage: centroids of an index, and lists of pages for its large segments.
+"""Derived files of the candidate stage: centroids of an index, and posting lists for its large vector files.
 
-They are made by the writer at the end of a run, one commit each, so that a run that is cut short goes on with the next.
+They are written at the end of a run and are not registered: a file that is missing, damaged or belongs to another
+vector file is ignored by searches, which scan instead, and is built again by the next run.
 """
 
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import numpy as np
 
+from anchorfold.errors import DamagedError
 from anchorfold.index.candidates import FIRST_PAGES, Candidates
 from anchorfold.index.centroids import (
     SAMPLE,
@@ -19,38 +22,94 @@ from anchorfold.index.centroids import (
     unit,
 )
 from anchorfold.index.live import LivePages
-from anchorfold.index.store.columns import array_column
+from anchorfold.index.store.column_file import ColumnFile, FileColumn, array_column, write_columns
+from anchorfold.index.store.faults import storage_errors
+from anchorfold.index.store.schema import VECTORS
+from anchorfold.index.store.segment import Segment
 from anchorfold.index.store.snapshot import Snapshot
-from anchorfold.index.store.table import PageTable
+from anchorfold.index.store.sqlite_store import SqliteStore
 
-LISTED_ROWS = 2_000  # of a segment that gets lists
-GROWTH = 16  # times as many vectors as when centroids were made: then they are made anew
+LISTED_ROWS = 2_000  # pages of a vector file that gets posting lists
+GROWTH = 16  # centroids are computed again when an index has this many times as many vectors
+CENTROIDS = "centroids.ivf"
 _log = logging.getLogger(__name__)
 
 
-def update_lists(table: PageTable) -> None:
-    """Make what is missing of centroids and lists. The caller holds the writer's lock."""
-    if sum(len(segment) for segment in table.segments().values()) < FIRST_PAGES:
-        return
-    number = newest_centroids(table)
-    vectors = sum(int(segment.starts[-1]) for segment in table.segments().values())
-    if not number or table.state.extras[_centroids_name(number)].rows * GROWTH < vectors:
+def update_lists(store: SqliteStore) -> None:
+    """Build missing centroids and posting lists, and remove outdated ones. The caller holds the writer lock."""
+    if store.read(_page_count) >= FIRST_PAGES and store.read(_build):
+        store.announce()
+    store.read(_remove_outdated)
+
+
+def _page_count(snapshot: Snapshot) -> int:
+    return sum(entry.rows for entry in snapshot.files.values())
+
+
+def _build(snapshot: Snapshot) -> bool:
+    """Write what is missing; returns whether anything was written."""
+    segments, coding, written = snapshot.segments(), snapshot.settings.coding, False
+    vectors = sum(int(segment.starts[-1]) for segment in segments.values())
+    file = _open_centroids(snapshot)
+    if file is None or file.header["vectors"] * GROWTH < vectors:
         count = centroid_count(vectors)
-        _log.debug("%s: %d centroids of %d vectors", table.folder, count, vectors)
-        found = find_centroids(sampled(table, SAMPLE * count), count).astype(np.float16)
-        table.put_extra(_centroids_name(number + 1), vectors, [array_column("centroids", found)], table.state.extras)
-        number += 1
-    centroids = table.extra(_centroids_name(number)).column("centroids").astype(np.float32)
-    for segment_number, segment in table.segments().items():
-        name = _lists_name(segment_number, number)
-        if len(segment) >= LISTED_ROWS and name not in table.state.extras:
-            _log.debug("%s: lists of segment %d", table.folder, segment_number)
-            table.put_extra(name, len(segment), list_columns(segment, table.settings.coding, centroids))
-    table.remove_left_overs()
+        _log.debug("%s: computing %d centroids of %d vectors", snapshot.folder, count, vectors)
+        found = find_centroids(_sample(snapshot, SAMPLE * count), count).astype(np.float16)
+        header = {"index_id": snapshot.version.index_id, "vectors": vectors}
+        _write(snapshot.folder / VECTORS / CENTROIDS, count, [array_column("centroids", found)], header)
+        file, written = _open_centroids(snapshot), True
+        assert file is not None
+    centroids = file.column("centroids").astype(np.float32)
+    for number, segment in segments.items():
+        if len(segment) >= LISTED_ROWS and _open_lists(snapshot, number, segment, file) is None:
+            _log.debug("%s: building posting lists of vector file %d", snapshot.folder, number)
+            path = _lists_path(snapshot.folder, number)
+            _write(path, len(segment), list_columns(segment, coding, centroids), _lists_header(segment, file))
+            written = True
+    return written
 
 
-def sampled(snapshot: Snapshot, count: int) -> np.ndarray:
-    """About `count` unit vectors of all segments, in the space of the codes."""
+def _write(path: Path, rows: int, columns: list[FileColumn], header: dict[str, object]) -> None:
+    part = path.with_suffix(".part")
+    with storage_errors(path.parent.parent):
+        write_columns(part, rows, columns, header)
+        part.replace(path)
+
+
+def _lists_path(folder: Path, number: int) -> Path:
+    return folder / VECTORS / f"{number:08}.ivf"
+
+
+def _lists_header(segment: Segment, centroids: ColumnFile) -> dict[str, object]:
+    """Identifies the files that posting lists were made from."""
+    return {"segment": [segment.entry.bytes, segment.entry.checksum], "centroids": centroids.entry.checksum}
+
+
+def _open_centroids(snapshot: Snapshot) -> ColumnFile | None:
+    file = _open(snapshot.folder / VECTORS / CENTROIDS)
+    return file if file is not None and file.header.get("index_id") == snapshot.version.index_id else None
+
+
+def _open_lists(snapshot: Snapshot, number: int, segment: Segment, centroids: ColumnFile) -> ColumnFile | None:
+    file = _open(_lists_path(snapshot.folder, number))
+    return file if file is not None and file.header == _lists_header(segment, centroids) else None
+
+
+def _open(path: Path) -> ColumnFile | None:
+    """A derived file, verified; None if it is missing or damaged."""
+    try:
+        file = ColumnFile(path)
+        for name in file.names():
+            file.column(name)
+    except (FileNotFoundError, DamagedError, KeyError) as error:
+        if not isinstance(error, FileNotFoundError):
+            _log.warning("%s is damaged: it is ignored, and built again by the next `anchorfold index`.", path)
+        return None
+    return file
+
+
+def _sample(snapshot: Snapshot, count: int) -> np.ndarray:
+    """About `count` unit vectors of all vector files, in the space of the codes."""
     segments = list(snapshot.segments().values())
     total = sum(int(segment.starts[-1]) for segment in segments)
     rng = np.random.default_rng(0)
@@ -63,28 +122,22 @@ def sampled(snapshot: Snapshot, count: int) -> np.ndarray:
 
 
 def open_candidates(snapshot: Snapshot, live: LivePages) -> Candidates | None:
-    """The candidate stage of one version; None for an index without."""
-    number = newest_centroids(snapshot)
-    if not number:
+    """The candidate stage of a commit; None for an index without posting lists."""
+    file = _open_centroids(snapshot)
+    if file is None:
         return None
-    lists = {
-        at: snapshot.extra(_lists_name(segment, number))
-        for at, segment in enumerate(snapshot.state.segments)
-        if _lists_name(segment, number) in snapshot.state.extras
-    }
-    centroids = snapshot.extra(_centroids_name(number)).column("centroids").astype(np.float32)
-    return Candidates(live, centroids, lists) if lists else None
+    lists = {}
+    for at, (number, segment) in enumerate(snapshot.segments().items()):
+        if len(segment) >= LISTED_ROWS and (opened := _open_lists(snapshot, number, segment, file)) is not None:
+            lists[at] = opened
+    return Candidates(live, file.column("centroids").astype(np.float32), lists) if lists else None
 
 
-def newest_centroids(snapshot: Snapshot) -> int:
-    """The number of the newest centroids; 0 if there are none."""
-    names = [name for name in snapshot.state.extras if name.endswith(".centroids")]
-    return max((int(name.partition(".")[0]) for name in names), default=0)
-
-
-def _centroids_name(number: int) -> str:
-    return f"{number}.centroids"
-
-
-def _lists_name(segment: int, centroids: int) -> str:
-    return f"{segment:08}-{centroids}.lists"
+def _remove_outdated(snapshot: Snapshot) -> None:
+    """Remove posting lists of vector files that no longer exist, and partial files."""
+    known = {f"{number:08}" for number in snapshot.files}
+    with storage_errors(snapshot.folder):
+        for path in (snapshot.folder / VECTORS).iterdir():
+            outdated = path.suffix == ".ivf" and path.name != CENTROIDS and path.stem not in known
+            if outdated or path.suffix == ".part":
+                path.unlink(missing_ok=True)

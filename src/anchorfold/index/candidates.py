@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from anchorfold.index.live import LivePages
-from anchorfold.index.store.columns import ColumnFile
+from anchorfold.index.store.column_file import ColumnFile
 
 FIRST_PAGES = 20_000  # of an index: below, scanning everything is as quick
 FEW_PAGES = 4_000  # that a filter leaves: these are scored, all of them

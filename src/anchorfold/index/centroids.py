@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anchorfold.index.coding import Coding
-from anchorfold.index.store.columns import Column, array_column
+from anchorfold.index.store.column_file import FileColumn, array_column
 from anchorfold.index.store.segment import Segment
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def turned_vectors(segment: Segment, rows: slice | np.ndarray, coding: Coding) -
     return coding.widen(np.ascontiguousarray(segment.rows("codes", rows))).astype(np.float32)
 
 
-def list_columns(segment: Segment, coding: Coding, centroids: np.ndarray) -> list[Column]:
+def list_columns(segment: Segment, coding: Coding, centroids: np.ndarray) -> list[FileColumn]:
     """The columns of a segment's lists: `pages` by centroid, and the `(centroids + 1,)` `bounds` of each list."""
     pairs, find = [], Nearest(centroids)
     owner = np.repeat(np.arange(len(segment)), segment.kept)

@@ -14,16 +14,16 @@ RIVALS = 20  # next pages that the best one is compared with
 MOST_DECISIVE = 4.0  # more counts as this: a single page with one word must not silence the other side
 
 
-def fused(visual: np.ndarray, text: np.ndarray, silent: np.ndarray) -> np.ndarray:
+def fused(visual: np.ndarray, text: np.ndarray, no_text: np.ndarray) -> np.ndarray:
     """`(n,)` one score a page from its MaxSim `visual (n,)` and its BM25 `text (n,)`; higher is better.
 
-    `silent (n,)` is true for pages without any text: these count by their pixels alone. If no page says any of the
+    `no_text (n,)` is true for pages without any text: these count by their pixels alone. If no page says any of the
     words, all do.
     """
     looks = standard(visual)
     if not text.any():
         return looks
-    words = np.where(silent, looks, standard(text))
+    words = np.where(no_text, looks, standard(text))
     by_looks, by_words = decisiveness(visual) ** 2, decisiveness(text) ** 2
     share = by_words / (by_looks + by_words) if by_looks + by_words > 0 else 0.5
     both: np.ndarray = (1 - share) * looks + share * words

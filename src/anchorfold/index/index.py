@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.errors import AnchorFoldError, LockedError
+from anchorfold.index.embedded import EmbeddedStore
 from anchorfold.index.model import IndexModel
 from anchorfold.index.reader import IndexReader
 from anchorfold.index.selection import as_names, matching
-from anchorfold.index.store.lock import writer_lock
-from anchorfold.index.store.table import PageTable
 
 if TYPE_CHECKING:
     from anchorfold.backbones.encoder import PageEncoder
@@ -69,8 +68,8 @@ class Index(IndexReader):
         if opened(Path(path)) is not None:
             raise AnchorFoldError(f"{path} holds an index already: open it, or choose another folder.")
         options = StoreOptions(bits, thumbnails, provenance, text, ocr)
-        table, encoder = make_index(Path(path), model, compressor, options, load_options)
-        return cls(table, IndexModel(table.folder, table.settings, encoder, load_options))
+        store, encoder = make_index(Path(path), model, compressor, options, load_options)
+        return cls(store, IndexModel(store.folder, store.settings, encoder, load_options))
 
     @classmethod
     def open(cls, path: str | Path, model: str | PageEncoder | None = None, **load_options: Any) -> Self:
@@ -82,8 +81,8 @@ class Index(IndexReader):
                 is first needed, and refused if its weights are others.
             **load_options: for `anchorfold.load`.
         """
-        table = PageTable.open(Path(path))
-        return cls(table, IndexModel(table.folder, table.settings, model, load_options))
+        store = EmbeddedStore.open(Path(path))
+        return cls(store, IndexModel(store.folder, store.settings, model, load_options))
 
     @classmethod
     def open_or_create(
@@ -108,26 +107,15 @@ class Index(IndexReader):
         from anchorfold.index.options import require_same
         from anchorfold.index.reading import add_text
 
-        table = opened(Path(path))
-        if table is None:
+        store = opened(Path(path))
+        if store is None:
             options = StoreOptions(bits, thumbnails, provenance, text is not False, bool(ocr))
-            table, model = make_index(Path(path), model or DEFAULT_MODEL, compressor, options, load_options)
-        require_same(table.settings, compressor, bits)
-        add_text(table, text, ocr)
-        return cls(table, IndexModel(table.folder, table.settings, model, load_options))
+            store, model = make_index(Path(path), model or DEFAULT_MODEL, compressor, options, load_options)
+        require_same(store.settings, compressor, bits)
+        add_text(store, text, ocr)
+        return cls(store, IndexModel(store.folder, store.settings, model, load_options))
 
     # Writing.
-
-    @contextmanager
-    def _writing(
-        self,
-        wait: float,
-        waiting: Callable[[str], None] | None = None,
-        stop: Callable[[], bool] | None = None,
-    ) -> Iterator[None]:
-        with writer_lock(self.path, wait, waiting, stop):
-            self._table.refresh()
-            yield
 
     def add(
         self,
@@ -159,7 +147,6 @@ class Index(IndexReader):
             waiting: called with a sentence on whom it waits for.
         """
         from anchorfold.documents.listing import Listing, list_documents
-        from anchorfold.index.candidate_files import update_lists
         from anchorfold.index.ingest import Ingest
         from anchorfold.index.progress import AddReport
         from anchorfold.index.reading import read_missing
@@ -168,13 +155,12 @@ class Index(IndexReader):
             raise AnchorFoldError(f"a batch needs at least 1 page, got {batch_size}.")
         listing = paths if isinstance(paths, Listing) else list_documents(paths, exclude=self.path)
         try:
-            with self._writing(wait, waiting, stop):
+            with self._store.writing(wait, waiting, stop):
                 given = self._given(metadata, {d.source: d.name for d in listing.documents})
                 with self._source(batch_size, cluster) as source:
-                    report = Ingest(self._table, source, progress, stop, given).run(listing, prune)
-                    report.texts = read_missing(self._table, listing.documents, lambda: self.model.page_pixels, stop)
-                self._table.tidy()
-                update_lists(self._table)
+                    report = Ingest(self._store, source, progress, stop, given).run(listing, prune)
+                    report.texts = read_missing(self._store, listing.documents, lambda: self.model.page_pixels, stop)
+                self._store.finish()
         except LockedError:
             if stop is None or not stop():
                 raise
@@ -191,13 +177,13 @@ class Index(IndexReader):
 
     def _given(self, metadata: Given | None, documents: Mapping[str, str]) -> GivenValues:
         """What is said of documents, source to name, checked; a name that the index knows already counts."""
-        from anchorfold.index.filters.given import GivenValues, given_values
+        from anchorfold.index.filters.given import GivenValues, KnownColumns, given_values
 
         if metadata is None:
             return GivenValues()
-        state = self._table.state
-        known = {s: next((v.name for v in state.versions(s).values()), name) for s, name in documents.items()}
-        return given_values(metadata, known, state)
+        names = self._store.names()
+        known = KnownColumns(self._store.columns(), self._store.documents_with)
+        return given_values(metadata, {s: names.get(s, name) for s, name in documents.items()}, known)
 
     def describe(self, metadata: Given, *, documents: str | Sequence[str] | None = None, wait: float = -1) -> Described:
         """Store what is known of indexed documents, for filters. Nothing is read or encoded.
@@ -214,29 +200,25 @@ class Index(IndexReader):
         """
         from anchorfold.index.filters.given import Described
 
-        with self._writing(wait):
-            state = self._table.state
-            chosen = {version.source: version.name for version in state.documents.values()}
-            if documents is not None:
-                chosen = self._matching(documents)
+        with self._store.writing(wait):
+            chosen = self._store.names() if documents is None else self._matching(documents)
             given = self._given(metadata, chosen)
-            return Described(self._table.describe(given.values, given.types), given.unmatched)
+            return Described(self._store.set_metadata(given.values, given.types), given.unmatched)
 
     def remove(self, names: str | Path | Sequence[str | Path], *, wait: float = -1) -> list[str]:
         """Remove documents by name as given, path, folder or pattern; returns the names removed."""
-        with self._writing(wait):
+        with self._store.writing(wait):
             chosen = self._matching(names)
-            self._table.remove(chosen)
-            self._table.tidy()
+            self._store.remove(list(chosen))
+            self._store.finish()
         return sorted(chosen.values())
 
     def matching(self, names: str | Path | Sequence[str | Path]) -> list[str]:
         """The documents that `remove` would remove."""
-        self._table.refresh()
         return sorted(self._matching(names).values())
 
     def _matching(self, names: str | Path | Sequence[str | Path]) -> dict[str, str]:
-        documents = {version.source: version.name for version in self._table.state.documents.values()}
+        documents = {source: state.document for source, state in self._store.documents().items()}
         chosen: dict[str, str] = {}
         for name in as_names(names):
             matched = matching(name, documents)

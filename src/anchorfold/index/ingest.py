@@ -15,10 +15,8 @@ from anchorfold.index.filters.given import GivenValues
 from anchorfold.index.plan import make_plan, missing_documents
 from anchorfold.index.progress import AddReport, Progress, Share
 from anchorfold.index.source import PageEncoded, PageEvent, PageLeftOut, PageSource
-from anchorfold.index.store.metadata import Metadata
-from anchorfold.index.store.pages import DocumentState, PageRow
-from anchorfold.index.store.table import PageTable
-from anchorfold.index.store.texts import PageText
+from anchorfold.index.store.protocol import PageStore
+from anchorfold.index.store.records import DocumentState, PageRow, PageText
 from anchorfold.page import EncodedPage
 
 COMMIT_PAGES = 32
@@ -30,10 +28,11 @@ PASSES = 3  # over documents that change while they are read
 
 @dataclass
 class _Reading:
-    """A document while its pages arrive. `state` is what the table knew of it; `problem` why it could not be read."""
+    """A document while its pages arrive: its state and stored `pages` by digest before the run."""
 
     document: Document
     state: DocumentState
+    pages: dict[str, set[int]]
     identity: FileIdentity | None = None
     complete: bool = True
     problem: str | None = None
@@ -46,8 +45,7 @@ class _Reading:
     @property
     def stored(self) -> set[int]:
         """Pages (from 1) of this version that were there before."""
-        digest = self.identity.digest if self.identity is not None else ""
-        return self.state.have if digest == self.state.digest else self.state.staged.get(digest, set())
+        return self.pages.get(self.identity.digest if self.identity is not None else "", set())
 
     @property
     def file_changed(self) -> bool:
@@ -67,13 +65,13 @@ class Ingest:
 
     def __init__(
         self,
-        table: PageTable,
+        store: PageStore,
         source: PageSource,
         progress: Callable[[Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
         given: GivenValues | None = None,
     ) -> None:
-        self.table, self.source = table, source
+        self.store, self.source = store, source
         self.show, self.stop = progress or (lambda _: None), stop or (lambda: False)
         self.given = given or GivenValues()
         self.report, self.progress = AddReport(unmatched=list(self.given.unmatched)), Progress()
@@ -107,19 +105,26 @@ class Ingest:
 
     def _pass(self, documents: Sequence[Document]) -> None:
         """Read some documents; those that changed meanwhile are left in `self._again`."""
-        states = self._states = self.table.documents()
+        states = self._states = self.store.documents()
         plan = make_plan(documents, states, _exists)
-        self.table.move(plan.moved)
+        self.store.move(plan.moved)
         states.update({new: states.pop(old) for old, new in plan.moved.items()})
-        self.report.described += self.table.describe(self.given.values, self.given.types)
-        self.table.drop_staged(plan.stale)
+        self.report.described += self.store.set_metadata(self.given.values, self.given.types)
+        self.store.drop_staged(plan.stale)
         for document in plan.unchanged:
             self._outcomes.setdefault(document.source, "unchanged")
             self._share.finish(document.source)
         self.show(self.progress)
-        readings = {d.source: _Reading(d, states.get(d.source) or DocumentState(d.name)) for d in plan.read}
-        texts = self.table.settings.text
-        requests = [Request(r.document, stored_pages(r.state), texts=texts) for r in readings.values()]
+        stored = self.store.stored_pages([d.source for d in plan.read])
+        readings = {
+            d.source: _Reading(d, states.get(d.source) or DocumentState(d.name), stored.get(d.source, {}))
+            for d in plan.read
+        }
+        texts = self.store.settings.text
+        requests = [
+            Request(r.document, {d: {page - 1 for page in pages} for d, pages in r.pages.items()}, texts=texts)
+            for r in readings.values()
+        ]
         try:
             with closing(self.source.events(requests, self.stop)) as events:
                 for event in events:
@@ -180,14 +185,14 @@ class Ingest:
             self._flush()
             if not reading.complete:
                 return
-            self.table.promote(document.source, identity.digest, identity.size, identity.modified)
+            self.store.promote(document.source, identity.digest, identity.size, identity.modified)
             self._outcomes[document.source] = "changed"
             return
         if state.staged:
-            self.table.drop_staged([document.source])
+            self.store.drop_staged([document.source])
         if state.digest and (state.size, state.modified) != (identity.size, identity.modified):
             self._flush()
-            self.table.touch(document.source, identity.size, identity.modified)
+            self.store.touch(document.source, identity.size, identity.modified)
         if reading.complete:
             self._outcomes.setdefault(document.source, "unchanged" if state.complete else "added")
 
@@ -199,9 +204,9 @@ class Ingest:
         return PageRow(
             source=document.source, document=document.name, page=event.number + 1, pages=event.total,
             digest=identity.digest, size=identity.size, modified=identity.modified, live=not reading.staged,
-            encoded=encoded, thumbnail=thumbnail if self.table.settings.thumbnails else b"", problem=problem,
+            encoded=encoded, thumbnail=thumbnail if self.store.settings.thumbnails else b"", problem=problem,
             text=text,
-            metadata=Metadata(identity.information).described(self.given.values.get(document.source, {})),
+            file_metadata=identity.information, metadata=self.given.values.get(document.source, {}),
         )  # fmt: skip
 
     def _commit_is_due(self) -> bool:
@@ -213,7 +218,7 @@ class Ingest:
     def _flush(self) -> None:
         rows, self._rows = self._rows, []
         began = time.monotonic()
-        self.table.append(rows)
+        self.store.append(rows)
         self._flushed = time.monotonic()
         self._commit_seconds = self._flushed - began
 
@@ -221,21 +226,15 @@ class Ingest:
         present = {d.source for d in listing.documents}
         gone = missing_documents(listing.roots, present, self._states, _exists)
         if prune:
-            self.table.remove(gone)
+            self.store.remove(list(gone))
             self.report.removed = len(gone)
         else:
             self.report.missing = list(gone.values())
 
 
-def stored_pages(state: DocumentState) -> dict[str, set[int]]:
-    """Pages (from 0) of each version that need not be read again."""
-    versions = {state.digest: state.have, **state.staged} if state.digest else state.staged
-    return {digest: {page - 1 for page in pages} for digest, pages in versions.items()}
-
-
 def with_note(problem: str, state: DocumentState) -> str:
     """The problem, and that an earlier version stays searchable."""
-    return f"{problem}; the version indexed before is kept" if state.have else problem
+    return f"{problem}; the version indexed before is kept" if state.stored else problem
 
 
 def _exists(source: str) -> bool:

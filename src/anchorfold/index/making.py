@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorfold.errors import AnchorFoldError, NotAnIndexError
+from anchorfold.index.embedded import EmbeddedStore
 from anchorfold.index.model import load_model
 from anchorfold.index.options import as_stored, choose_compressor, require_same, require_usable
 from anchorfold.index.store.folder import make_folder
 from anchorfold.index.store.lock import writer_lock
 from anchorfold.index.store.settings import IndexSettings
-from anchorfold.index.store.table import PageTable
 
 if TYPE_CHECKING:
     from anchorfold.backbones.encoder import PageEncoder
@@ -38,8 +38,8 @@ class StoreOptions:
 def make_index(
     folder: Path, model: str | PageEncoder, compressor: Compressor | None, options: StoreOptions,
     load_options: dict[str, Any],
-) -> tuple[PageTable, PageEncoder]:  # fmt: skip
-    """A table in a folder that is empty or does not exist, and the encoder."""
+) -> tuple[EmbeddedStore, PageEncoder]:  # fmt: skip
+    """A store in a folder that is empty or does not exist, and the encoder."""
     compressor = compressor or choose_compressor()
     require_usable(compressor, options.bits)
     make_folder(folder)
@@ -56,14 +56,14 @@ def make_index(
         encoder.warn_if_causal()
     with writer_lock(folder, CREATION_WAIT):
         # Somebody else may have made it while the model was loaded.
-        table = opened(folder) or PageTable.create(folder, settings)
-    require_same(table.settings, compressor, options.bits)
-    return table, encoder
+        store = opened(folder) or EmbeddedStore.create(folder, settings)
+    require_same(store.settings, compressor, options.bits)
+    return store, encoder
 
 
-def opened(folder: Path) -> PageTable | None:
-    """The table of a folder, or None if it holds none."""
+def opened(folder: Path) -> EmbeddedStore | None:
+    """The store of a folder, or None if it holds none."""
     try:
-        return PageTable.open(folder)
+        return EmbeddedStore.open(folder)
     except NotAnIndexError:
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +50,11 @@ class IndexModel:
         if self._encoder is not None:
             self._require_same_weights(self._encoder)
 
+    def for_settings(self, settings: IndexSettings) -> IndexModel:
+        """The model of the same index after its settings changed; a loaded one is kept if its weights are the same."""
+        given = self._encoder or self._place
+        return IndexModel(self.path, settings, given, self._load_options)
+
     @property
     def encoder(self) -> PageEncoder:
         """The whole model."""
@@ -65,10 +69,7 @@ class IndexModel:
         from anchorfold.compressors import COMPRESSORS, Pinned
 
         settings = self.settings
-        if settings.layers is not None:
-            layers = LayerSettings.from_dict(settings.layers)
-        else:  # version 0.1 kept the window and the depth alone
-            layers = replace(self.encoder.settings, window=settings.window, steps=settings.steps)
+        layers = self.encoder.settings if settings.layers is None else LayerSettings.from_dict(settings.layers)
         return Pinned(COMPRESSORS[settings.method](**settings.options), layers)
 
     def recipe(self, batch_size: int | None) -> Recipe:
@@ -89,8 +90,6 @@ class IndexModel:
 
     def _load(self) -> PageEncoder:
         stored = dict(self.settings.load_options)
-        if self.settings.bidirectional is not None:
-            stored.setdefault("bidirectional", self.settings.bidirectional)
         if self._place is not None:
             stored.pop("revision", None)  # of the model's old place
         try:

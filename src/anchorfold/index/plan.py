@@ -1,4 +1,4 @@
-"""What a run of indexing has to do, from the documents at hand and what the table knows. Nothing is read here."""
+"""Planning of a run of indexing from the given documents and the state of the store. No file is read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anchorfold.documents.files import Document
-from anchorfold.index.store.pages import DocumentState
+from anchorfold.index.store.records import DocumentState
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Plan:
     """`read` holds the documents to open; those whose size and time are as stored are `unchanged`.
 
     `moved` maps sources (old to new) of documents whose folder was moved, `stale` are sources of unchanged documents
-    with staged pages of a version that is gone again. All documents have the name that the table knows them by.
+    with staged pages of a version that is gone again. All documents have the name that the store has for them.
     """
 
     read: list[Document] = field(default_factory=list)
@@ -27,14 +27,14 @@ class Plan:
 def make_plan(
     documents: Sequence[Document], states: Mapping[str, DocumentState], exists: Callable[[str], bool]
 ) -> Plan:
-    """Compare documents with the table.
+    """Compare documents with the store.
 
     A file is known by its path. If that is new but its name is taken, the file was moved, together with the folder it
     is named from, unless the old one is still there: then they are two, and the new one gets its full path for a name.
 
     Args:
         documents: those found on disk.
-        states: what the table knows, by source.
+        states: what is stored, by path.
         exists: whether a file is at a source.
     """
     plan = Plan()
@@ -57,8 +57,9 @@ def make_plan(
         plan.unchanged.append(known)
         if state.staged:
             plan.stale.append(document.source)
-    present = {document.source for document in documents}
-    plan.moved.update(_moved_along(plan.moved, {s for s in states if s not in present and not exists(s)}))
+    if plan.moved:
+        present = {document.source for document in documents}
+        plan.moved.update(_moved_along(plan.moved, {s for s in states if s not in present and not exists(s)}))
     return plan
 
 

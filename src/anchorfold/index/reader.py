@@ -7,26 +7,22 @@ moment.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from anchorfold.errors import AnchorFoldError
-from anchorfold.index.filters.columns import Facet, Where
-from anchorfold.index.hybrid import Mode, TextSearch, require_mode
-from anchorfold.index.live import LivePages
+from anchorfold.index.embedded import EmbeddedStore
+from anchorfold.index.hits import Hit, Mode, Selection, require_mode
+from anchorfold.index.hybrid import hybrid_hits
 from anchorfold.index.model import IndexModel
 from anchorfold.index.scan import Scanner
-from anchorfold.index.searching import Hit, PageSearch
 from anchorfold.index.selection import matching
-from anchorfold.index.store.pages import StoredPage
+from anchorfold.index.store.facets import Facet
+from anchorfold.index.store.records import PageText, Version
 from anchorfold.index.store.settings import IndexSettings
-from anchorfold.index.store.snapshot import Snapshot
-from anchorfold.index.store.table import PageTable
-from anchorfold.index.store.texts import PageText, row_number
-from anchorfold.index.words import expression_of
+from anchorfold.index.store.snapshot import StoredPage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,40 +42,39 @@ class NoSuchPageError(AnchorFoldError):
 class IndexReader:
     """What `Index` can do without changing anything."""
 
-    def __init__(self, table: PageTable, model: IndexModel) -> None:
-        self._table, self._model = table, model
-        self._search = PageSearch(table)
-        self._texts = TextSearch(self._search)
-
-    @property
-    def _text_search(self) -> TextSearch:
-        if self._texts.search is not self._search:  # shards took its place
-            self._texts = TextSearch(self._search)
-        return self._texts
+    def __init__(self, store: EmbeddedStore, model: IndexModel) -> None:
+        self._store, self._given_model = store, model
 
     # What it is.
 
     @property
     def path(self) -> Path:
         """Its folder."""
-        return self._table.folder
+        return self._store.folder
 
     @property
     def settings(self) -> IndexSettings:
         """What it was made with."""
-        return self._table.settings
+        return self._store.settings
 
     @property
-    def version(self) -> int:
-        """Moves with every change."""
-        return self._table.version
+    def version(self) -> Version:
+        """The newest commit; differs whenever anything changed."""
+        return self._store.version
+
+    @property
+    def _model(self) -> IndexModel:
+        """The model of the settings: another one if the index was re-created with other settings."""
+        if self._given_model.settings is not self._store.settings:
+            self._given_model = self._given_model.for_settings(self._store.settings)
+        return self._given_model
 
     @property
     def model(self) -> PageEncoder:
         """The encoder that it was made with, loaded when it is first asked for."""
         return self._model.encoder
 
-    @cached_property
+    @property
     def compressor(self) -> Compressor:
         """The compressor that it was made with, bound to the layers of that time."""
         return self._model.compressor()
@@ -89,13 +84,13 @@ class IndexReader:
     @overload  # a text is a sequence of texts too, so the checker sees an overlap where none is meant
     def search(  # type: ignore[overload-overlap]
         self, query: str, top: int = 10, *, mode: Mode | None = None, documents: str | Sequence[str] | None = None,
-        where: str | Where | None = None, exact: bool | None = None, candidates: int | None = None,
+        where: str | None = None, exact: bool | None = None, candidates: int | None = None,
     ) -> list[Hit]: ...  # fmt: skip
 
     @overload
     def search(
         self, query: Sequence[str], top: int = 10, *, mode: Mode | None = None,
-        documents: str | Sequence[str] | None = None, where: str | Where | None = None, exact: bool | None = None,
+        documents: str | Sequence[str] | None = None, where: str | None = None, exact: bool | None = None,
         candidates: int | None = None,
     ) -> list[list[Hit]]: ...  # fmt: skip
 
@@ -106,7 +101,7 @@ class IndexReader:
         *,
         mode: Mode | None = None,
         documents: str | Sequence[str] | None = None,
-        where: str | Where | None = None,
+        where: str | None = None,
         exact: bool | None = None,
         candidates: int | None = None,
     ) -> list[Hit] | list[list[Hit]]:
@@ -126,19 +121,57 @@ class IndexReader:
         texts = [query] if isinstance(query, str) else list(query)
         if top < 1:
             raise AnchorFoldError(f"top must be at least 1, got {top}.")
+        self._store.refresh()
         self.check_where(where)
         mode = mode or self.modes[0]
         require_mode(mode)
-        filters: dict[str, Any] = {"documents": documents, "where": where}
-        options: dict[str, Any] = {"exact": exact, "candidates": candidates}
-        if mode == "text":
-            hits = self._text_search.text_hits(texts, top, filters)
-        elif mode == "hybrid":
-            self._text_search.require_text()  # before a model is loaded
-            hits = self._text_search.hybrid_hits(texts, self.encode_queries(texts), top, filters, **options)
-        else:
-            hits = self._search.hits(self.encode_queries(texts), top, **filters, **options)
+        selection = Selection(documents, where)
+        hits = self._search(texts, top, mode, selection, exact, candidates)
         return hits[0] if isinstance(query, str) else hits
+
+    def _search(
+        self, texts: Sequence[str], top: int, mode: Mode, selection: Selection, exact: bool | None = None,
+        candidates: int | None = None,
+    ) -> list[list[Hit]]:  # fmt: skip
+        if mode == "text":
+            return [self._store.search_text(text, top, selection) for text in texts]
+        if mode == "hybrid":
+            self._store.require_text()  # before a model is loaded
+        vectors = self.encode_queries(texts)
+        if mode == "hybrid":
+            return hybrid_hits(self._store, texts, vectors, top, selection, exact=exact, candidates=candidates)
+        return self._store.search(vectors, top, selection, exact, candidates)
+
+    def scanner(self) -> Scanner:
+        """The scanner of the newest commit, for measurements."""
+        return self._store.pages.with_scanner(lambda _, scanner: scanner)
+
+    def warm_up(self) -> None:
+        """Open the vector files, so that the first search need not."""
+        self._store.pages.with_scanner(lambda *_: None)
+
+    def has_public_document(self, document: str) -> bool:
+        """Whether a public name or pattern matches any document."""
+        return bool(document.strip()) and self._store.has_public_document(document)
+
+    def find_public_page(self, identity: str) -> tuple[str, str, int] | None:
+        """Path, public name and number of a page by `Hit.page_id`; None if there is none."""
+        return self._store.find_page(identity)
+
+    def public_page_id(self, document: str, page: int) -> str | None:
+        """The `Hit.page_id` of a page by the public name of its document; None if there is none."""
+        return self._store.public_page_id(document, page)
+
+    def public_documents(self) -> dict[str, tuple[str, int]]:
+        """Path and number of pages of all documents by public name."""
+        return self._store.public_documents()
+
+    def search_public(
+        self, query: str, top: int = 10, mode: Mode | None = None, document: str | None = None, where: str | None = None
+    ) -> list[Hit]:
+        """As `search` for clients of a server: documents are selected and filtered by their public names."""
+        self._store.refresh()
+        return self._search([query], top, mode or self.modes[0], Selection(document, where, public=True))[0]
 
     def encode_queries(self, texts: Sequence[str]) -> Sequence[Tensor | np.ndarray]:
         """`(tokens, d)` vectors of queries, by the light query side of the model where it has one."""
@@ -150,51 +183,37 @@ class IndexReader:
         top: int = 10,
         *,
         documents: str | Sequence[str] | None = None,
-        where: str | Where | None = None,
+        where: str | None = None,
         exact: bool | None = None,
         candidates: int | None = None,
     ) -> list[list[Hit]]:
         """As `search`, for queries that are encoded already, `(tokens, d)` each."""
-        return self._search.hits(queries, top, documents, exact, candidates, where)
+        self._store.refresh()
+        return self._store.search(queries, top, Selection(documents, where), exact, candidates)
 
-    def check_where(self, where: str | Where | None) -> None:
-        """Refuse a filter that is wrong, before anything is loaded for it."""
-        text = where.text if isinstance(where, Where) else where
-        if text is not None:
-            self._search.columns(self.live(), where).check(text)
+    def check_where(self, where: str | None) -> None:
+        """Raise FilterError for a wrong filter, before anything is loaded."""
+        if where is not None:
+            self._store.check_where(where)
 
     def columns(self) -> dict[str, str]:
         """The columns that a filter may use, and their types: text, integer, float, boolean or date."""
-        return dict(self._search.columns(self.live()).types)
+        return self._store.columns()
 
-    def facets(self, names: Mapping[str, str] | None = None) -> list[Facet]:
-        """Columns with few values, and how many documents have each.
-
-        Args:
-            names: what documents are called, by source, if not as in the index.
-        """
-        return self._search.columns(self.live(), None if names is None else Where(None, names)).facets
-
-    def scanner(self) -> Scanner:
-        """What scores queries against the newest version."""
-        return self._search.scanner()
+    def facets(self, public: bool = False) -> list[Facet]:
+        """Columns with few values, and how many documents have each; with `public`, under public names."""
+        return self._store.facets(public)
 
     @property
     def searched(self) -> float:
-        """The share of all pages that the last search of this thread looked through: 1, unless shards were silent."""
-        return self._search.searched
-
-    def live(self) -> LivePages:
-        """All live pages of the newest version."""
-        return self.scanner().live
+        """The share of all pages that the last search of this thread scanned: 1, unless shards timed out."""
+        return self._store.pages.searched
 
     # Pages.
 
     def page(self, document: str, page: int) -> tuple[EncodedPage, dict[str, Any]]:
         """One page as it is stored, and what else is known of it (source, document, thumbnail, ...)."""
-        self._table.refresh()
-        live = {version.source: version.name for version in self._table.state.documents.values() if version.live}
-        for source in matching(document, live):
+        for source in matching(document, self._store.names()):
             with suppress(NoSuchPageError):
                 return self.page_at(source, page)
         raise NoSuchPageError(f"{self.path} holds no page {page} of {document!r}.")
@@ -208,25 +227,17 @@ class IndexReader:
         return self._read_page(source, page, StoredPage.details)
 
     def text_at(self, source: str, page: int) -> PageText | None:
-        """What a page says, by the absolute path of its document; None if the index does not know it."""
-        row = self._text_row(source, page)
-        return None if row is None else self._table.texts.text(row)
+        """The text of a page, by the absolute path of its document; None if it is not stored."""
+        return self._store.page_text(source, page)
 
     def matched_words(self, query: str, source: str, page: int) -> list[str]:
-        """The words of a page that match a query, as they stand there; none if the index keeps no text."""
-        row, expression = self._text_row(source, page), expression_of(query)
-        return self._table.texts.matched_words(expression, row) if row is not None and expression else []
-
-    def _text_row(self, source: str, page: int) -> int | None:
-        """Where the text of a live page stands; None if there is no such document, or no text."""
-        self._table.refresh()
-        versions = self._table.state.versions(source).items() if self.has_text else ()
-        return next((row_number(number, page) for number, version in versions if version.live), None)
+        """The words of a page that match a query, as they occur on the page; none if the index stores no text."""
+        return self._store.matched_words(query, source, page)
 
     @property
     def has_text(self) -> bool:
         """Whether it can be searched by text."""
-        return self.settings.text and bool(self._table.texts)
+        return self.settings.text
 
     @property
     def modes(self) -> list[Mode]:
@@ -234,19 +245,14 @@ class IndexReader:
         return ["visual", "hybrid", "text"] if self.has_text else ["visual"]
 
     def _read_page(self, source: str, page: int, read: Callable[[StoredPage], T]) -> T:
-        def from_snapshot(snapshot: Snapshot) -> T:
-            stored = snapshot.page(source, page)
-            if stored is None:
-                raise NoSuchPageError(f"{self.path} holds no page {page} of {os.path.basename(source)!r}.")
-            return read(stored)
-
-        return self._table.snapshot(from_snapshot)
+        result = self._store.read_page(source, page, lambda stored: (read(stored),))
+        if result is None:
+            raise NoSuchPageError(f"{self.path} contains no page {page} of {os.path.basename(source)!r}.")
+        return result[0]
 
     def info(self) -> IndexInfo:
         """Counts, sizes and settings."""
-        from anchorfold.index.store.info import index_info
-
-        return self._table.snapshot(index_info)
+        return self._store.info()
 
     def export(self, to: str, target: str | Path, **options: Any) -> int:
         """Write all pages elsewhere: `to` is qdrant, parquet, npz or another target that a package offers.
@@ -255,4 +261,4 @@ class IndexReader:
         """
         from anchorfold.index.export import EXPORTERS
 
-        return self._table.snapshot(lambda snapshot: EXPORTERS[to].write(snapshot, target, **options))
+        return self._store.export_pages(lambda snapshot: EXPORTERS[to].write(snapshot, target, **options))

@@ -5,17 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from anchorfold.documents.files import Document
 from anchorfold.documents.ocr import PictureReader, require_ocr
 from anchorfold.documents.rendering import PageRendered, Renderer, Request
 from anchorfold.errors import MismatchError
-from anchorfold.index.store.lock import writer_lock
+from anchorfold.index.embedded import EmbeddedStore
+from anchorfold.index.store.records import PageText
 from anchorfold.index.store.settings import IndexSettings
-from anchorfold.index.store.snapshot import Snapshot
-from anchorfold.index.store.table import PageTable
-from anchorfold.index.store.texts import PAGE_BITS, PageText, row_number, row_numbers
 from anchorfold.index.words import cleaned
 
 _log = logging.getLogger(__name__)
@@ -23,17 +19,16 @@ SMALL_PIXELS = 10_000  # of pages whose picture is not looked at
 BATCH = 256  # texts that are stored at once
 
 
-def add_text(table: PageTable, text: bool | None, ocr: bool | None) -> None:
+def add_text(store: EmbeddedStore, text: bool | None, ocr: bool | None) -> None:
     """Make an index keep text, or text by OCR, from now on, if it does not; refuse to give up what it has."""
-    settings = table.settings
+    settings = store.settings
     if (text is False and settings.text) or (ocr is False and settings.ocr):
-        raise MismatchError(f"{table.folder} keeps the text of its pages: leave that option out, or choose another folder.")  # fmt: skip  # noqa: E501
+        raise MismatchError(f"{store.folder} keeps the text of its pages: leave that option out, or choose another folder.")  # fmt: skip  # noqa: E501
     if ocr:
         require_ocr()
     if (text and not settings.text) or (ocr and not settings.ocr):
-        with writer_lock(table.folder, -1):
-            table.refresh()
-            table.keep_text(bool(ocr) or table.settings.ocr)
+        with store.writing():
+            store.enable_text(bool(ocr) or store.settings.ocr)
 
 
 class TextReader:
@@ -57,39 +52,41 @@ class TextReader:
         return PageText(cleaned(self._pictures.read(page.image)), ocr=True)
 
 
-def pages_without_text(snapshot: Snapshot, stored: np.ndarray) -> dict[int, list[int]]:
-    """Live pages (from 0) with vectors that have no row among `stored`, by the number of their document."""
-    missing: dict[int, list[int]] = {}
-    for segment in snapshot.segments().values():
-        rows = row_numbers(segment.document, segment.page)
-        for row in rows[(segment.kept > 0) & ~np.isin(rows, stored)].tolist():
-            version = snapshot.state.documents.get(row >> PAGE_BITS)
-            if version is not None and version.live:
-                missing.setdefault(row >> PAGE_BITS, []).append((row & ((1 << PAGE_BITS) - 1)) - 1)
-    return {number: sorted(pages) for number, pages in missing.items()}
-
-
 def read_missing(
-    table: PageTable, documents: Sequence[Document], pixels: Callable[[], int], stop: Callable[[], bool] | None = None
+    store: EmbeddedStore,
+    documents: Sequence[Document],
+    pixels: Callable[[], int],
+    stop: Callable[[], bool] | None = None,
 ) -> int:
-    """Read the text of stored pages that lack it, where the file is the one that was indexed; returns how many.
+    """Read texts and thumbnails of stored pages that lack them, where the file is the one that was indexed.
 
-    No page is encoded for that. The caller holds the writer's lock.
+    No page is encoded. The caller holds the writer lock.
 
     Args:
-        table: the index.
+        store: the index.
         documents: files that may be read.
-        pixels: of a page that OCR looks at; called if there is one.
-        stop: asked after every page.
+        pixels: number of pixels of a page for OCR; called if a page is read by OCR.
+        stop: polled after every page.
+
+    Returns:
+        The number of pages whose text was read.
     """
-    settings, texts = table.settings, table.texts
-    if not settings.text or texts.complete:
+    settings = store.settings
+    missing = store.incomplete_pages() if settings.text else {}
+    if not missing:
         return 0
-    missing = pages_without_text(table, texts.numbers(settings.ocr))
-    numbers = {(v.source, v.digest): n for n, v in table.state.documents.items() if n in missing}
-    wanted = {source: missing[number] for (source, _), number in numbers.items()}
+    wanted = {source: [page - 1 for page in pages] for source, (_, pages) in missing.items()}
     requests = [Request(d, wanted=wanted[d.source], texts=True) for d in documents if d.source in wanted]
-    reader, batch, count = TextReader(settings), dict[int, PageText](), 0
+    reader, count = TextReader(settings), 0
+    texts: dict[str, dict[int, PageText]] = {}
+    thumbnails: dict[str, dict[int, bytes]] = {}
+
+    def flush() -> None:
+        for source, pages in texts.items():
+            store.put_texts(source, missing[source][0], pages, thumbnails[source])
+        texts.clear()
+        thumbnails.clear()
+
     if requests:
         with Renderer(requests, pixels() if settings.ocr else SMALL_PIXELS) as renderer:
             for event in renderer:
@@ -97,15 +94,16 @@ def read_missing(
                     break
                 if not isinstance(event, PageRendered):
                     continue
-                number, text = numbers.get((event.document.source, event.identity.digest)), reader.read(event)
-                if number is not None and text is not None:
-                    batch[row_number(number, event.number + 1)] = text
+                source, text = event.document.source, reader.read(event)
+                if event.identity.digest == missing[source][0] and text is not None:
+                    texts.setdefault(source, {})[event.number + 1] = text
+                    image = event.thumbnail if settings.thumbnails else b""
+                    thumbnails.setdefault(source, {})[event.number + 1] = image
                     count += 1
-                if len(batch) >= BATCH:
-                    texts.put(batch)
-                    batch = {}
-        texts.put(batch)
+                if sum(map(len, texts.values())) >= BATCH:
+                    flush()
+        flush()
     _log.info("the text of %d pages was read again", count)
-    if count == sum(map(len, missing.values())):
-        texts.set_complete(True)
+    if count == sum(len(pages) for _, pages in missing.values()):
+        store.set_text_complete()
     return count

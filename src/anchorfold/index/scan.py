@@ -16,9 +16,8 @@ import numpy as np
 
 from anchorfold.index.candidates import CANDIDATES, FEW_PAGES, Candidates
 from anchorfold.index.coding import Coding
-from anchorfold.index.live import Block, LivePages
+from anchorfold.index.live import Block, LivePages, VectorRows
 from anchorfold.index.products import integer_maxima, integers_are_quick, numpy_maxima, torch_maxima
-from anchorfold.index.store.segment import Segment
 from anchorfold.index.threads import in_parallel, in_parallel_with_torch
 
 FLOAT_NUMBERS = 1 << 19  # numbers of a block that becomes float32: it should stay in a cache of a core
@@ -142,7 +141,7 @@ class Scanner:
         """`(n,)` MaxSim of turned tokens and some pages that have vectors, ascending: many at a time."""
         coding, scores = self.live.coding, np.empty(len(pages), np.float32)
 
-        def work(job: tuple[Segment, np.ndarray, int]) -> None:
+        def work(job: tuple[VectorRows, np.ndarray, int]) -> None:
             segment, some, at = job
             lengths = segment.kept[some].astype(np.int64)
             ends = lengths.cumsum()
@@ -158,7 +157,7 @@ class Scanner:
             in_parallel(work, jobs)
         return scores
 
-    def _jobs(self, pages: np.ndarray) -> Iterator[tuple[Segment, np.ndarray, int]]:
+    def _jobs(self, pages: np.ndarray) -> Iterator[tuple[VectorRows, np.ndarray, int]]:
         """Some pages in parts that fit a cache: their segment, rows there, and where among the pages they begin."""
         edges = np.searchsorted(pages, self.live.bases)
         for segment, base, (start, stop) in zip(self.live.segments, self.live.bases, pairwise(edges), strict=False):

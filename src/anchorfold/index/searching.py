@@ -1,119 +1,186 @@
-"""Searching an index: the newest version kept open between queries, filters, and hits."""
+"""Visual search of an embedded index: the newest commit kept in memory between queries, filters, and hits."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index.candidate_files import open_candidates
-from anchorfold.index.filters.columns import Columns, Where
-from anchorfold.index.filters.values import Value
+from anchorfold.index.filters.conditions import Parsed, columns_of
+from anchorfold.index.filters.where import parse_where
+from anchorfold.index.hits import EVERYTHING, Hit, PageKey, Selection
 from anchorfold.index.live import LivePages
 from anchorfold.index.scan import Scanner
 from anchorfold.index.selection import as_names, selector
+from anchorfold.index.store.facets import shown_metadata
+from anchorfold.index.store.filter_sql import TRUE, Condition, compile_filter, page_condition, protected
+from anchorfold.index.store.schema import PAGE_BITS, page_id
 from anchorfold.index.store.snapshot import Snapshot
-from anchorfold.index.store.table import PageTable
+from anchorfold.index.store.sqlite_store import SqliteStore
+from anchorfold.index.threads import ForkSafeLock
 
-
-@dataclass(frozen=True)
-class Hit:
-    """A page that answers a query. `document` is its path as given when it was indexed, `page` counts from 1.
-
-    `visual` and `text` are the scores of what it looks like (MaxSim) and of what it says (BM25), None for a side that
-    was not asked; `snippet` is a piece of its text, `matches` the places (first, last exclusive) of the query's words.
-    `metadata` is what else is known of the document, by column.
-
-    >>> hit = index.search("net revenue by region")[0]
-    >>> hit.document, hit.page
-    ('reports/annual.pdf', 2)
-    """
-
-    document: str
-    page: int
-    score: float
-    source: str
-    visual: float | None = None
-    text: float | None = None
-    snippet: str = ""
-    matches: tuple[tuple[int, int], ...] = ()
-    metadata: Mapping[str, Value] = field(default_factory=dict, compare=False)
+T = TypeVar("T")
+MASKS = 16  # filters whose pages are remembered
 
 
 class PageSearch:
-    """Searches the newest version of a table. Safe for threads."""
+    """Searches the newest commit of a store. Thread-safe."""
 
-    searched = 1.0  # the share of all pages that a search looks through
+    searched = 1.0  # share of all pages that the last search scanned
 
-    def __init__(self, table: PageTable) -> None:
-        self.table = table
+    def __init__(self, store: SqliteStore) -> None:
+        self.store = store
         self._scanner: Scanner | None = None
-        self._opening = threading.Lock()
-        self._columns: list[Columns] = []  # of the newest version: as documents are called, and as a server calls them
+        self._lock = ForkSafeLock()
+        self._masks: dict[object, np.ndarray] = {}
 
-    def scanner(self) -> Scanner:
-        """Of the newest version; segments that are open already stay so."""
-        with self._opening:
-            if self._scanner is None or self._scanner.live.version != self.table.refresh():
-                self._scanner = self.table.snapshot(_scanner_of)
+    def scanner(self, snapshot: Snapshot) -> Scanner:
+        """The scanner of a commit; vector files that are open already stay open."""
+        with self._lock:
+            if self._scanner is None or self._scanner.live.version != snapshot.version:
+                live = LivePages.of(snapshot)
+                self._scanner = Scanner(live, open_candidates(snapshot, live))
+                self._masks = {}
             return self._scanner
 
-    def hits(
-        self, queries: Sequence[Any], top: int, documents: str | Sequence[str] | None = None,
-        exact: bool | None = None, candidates: int | None = None, where: str | Where | None = None,
-    ) -> list[list[Hit]]:  # fmt: skip
-        """The best pages for each query, `(tokens, d)` arrays or tensors; the options are those of `Index.search`."""
-        scanner = self.scanner()
-        live = scanner.live
-        allowed = self.allowed(live, documents, where)
-        return [
-            [self.hit(live, number, score, where) for number, score in ranking]
-            for ranking in scanner.top(queries, top, allowed, exact, candidates)
-        ]
+    def with_scanner(self, function: Callable[[Snapshot, Scanner], T]) -> T:
+        """Call a function with the newest commit and its scanner."""
+        return self.store.read(lambda snapshot: function(snapshot, self.scanner(snapshot)))
 
-    def allowed(
-        self, live: LivePages, documents: str | Sequence[str] | None = None, where: str | Where | None = None
-    ) -> np.ndarray | None:
-        """`(rows,)` true for pages that may be answered; None if nothing is said of them.
+    def hits(
+        self,
+        queries: Sequence[Any],
+        top: int,
+        selection: Selection = EVERYTHING,
+        exact: bool | None = None,
+        candidates: int | None = None,
+    ) -> list[list[Hit]]:
+        """The best pages for each query, `(tokens, d)` arrays or tensors; the options are those of `Index.search`."""
+
+        def search(snapshot: Snapshot, scanner: Scanner) -> list[list[Hit]]:
+            allowed = self.allowed(snapshot, scanner.live, selection)
+            rankings = scanner.top(queries, top, allowed, exact, candidates)
+            return visual_hits(snapshot, scanner.live, rankings, selection.public)
+
+        return self.with_scanner(search)
+
+    def scores(self, query: Any, pages: Sequence[PageKey]) -> dict[PageKey, float]:
+        """MaxSim scores of some pages; pages that no longer exist are left out."""
+
+        def score(snapshot: Snapshot, scanner: Scanner) -> dict[PageKey, float]:
+            keys = {identity: key for key, identity in page_ids(snapshot, pages).items()}
+            rows = scanner.live.rows_of(np.array(sorted(keys), np.int64))
+            rows = np.sort(rows[rows >= 0])
+            best = scanner.best_of_some(query, rows, len(rows))
+            numbers = scanner.live.identities(np.array([row for row, _ in best], np.int64)).tolist()
+            return {keys[number]: value for number, (_, value) in zip(numbers, best, strict=True)}
+
+        return self.with_scanner(score)
+
+    def allowed(self, snapshot: Snapshot, live: LivePages, selection: Selection) -> np.ndarray | None:
+        """`(rows,)` true for pages of a selection; None for all.
 
         Raises:
             AnchorFoldError: no document has such a name.
             FilterError: the filter is wrong.
         """
-        allowed = None
-        if documents is not None:
-            allowed = live.of_documents(selector(documents, live.documents.values()))
-            if not allowed.any():
-                names = ", ".join(as_names(documents))
-                raise AnchorFoldError(f"{self.table.folder} holds no document that matches {names}.")
-        text = where.text if isinstance(where, Where) else where
-        if text is not None:
-            mask = self.columns(live, where).mask(text)
-            allowed = mask if allowed is None else allowed & mask
-        return allowed
+        if selection.documents is None and selection.where is None:
+            return None
+        key = (live.version, _hashable(selection))
+        with self._lock:
+            if key in self._masks:
+                return self._masks[key]
+        mask: np.ndarray | None = None
+        if selection.documents is not None:
+            versions = selected_versions(snapshot, selection.documents, selection.public)
+            mask = live.of_versions(np.array(versions, np.int64)) & live.allowed
+            if not mask.any():
+                names = ", ".join(as_names(selection.documents))
+                raise AnchorFoldError(f"{snapshot.folder} contains no document that matches {names}.")
+        if selection.where is not None:
+            parsed = parse_where(selection.where, snapshot.columns)
+            matching = self._matching(snapshot, live, parsed, selection.public)
+            mask = matching if mask is None else mask & matching
+        assert mask is not None
+        with self._lock:
+            while len(self._masks) >= MASKS:
+                del self._masks[next(iter(self._masks))]
+            self._masks[key] = mask
+        return mask
 
-    def hit(self, live: LivePages, number: int, score: float, where: str | Where | None = None) -> Hit:
-        """A page by its number, as an answer."""
-        segment, row = live.locate(number)
-        owner = int(segment.document[row])
-        version, metadata = live.documents[owner], self.columns(live, where).metadata(owner)
-        return Hit(version.name, int(segment.page[row]), score, version.source, score, metadata=metadata)
-
-    def columns(self, live: LivePages, where: str | Where | None = None) -> Columns:
-        """What is known of the documents of a version, under the names that a filter knows them by."""
-        names = where.names if isinstance(where, Where) else None
-        with self._opening:
-            for known in self._columns:
-                if known.live is live and known.names is names:
-                    return known
-            self._columns = [*(known for known in self._columns if known.live is live), Columns(live, names)][-2:]
-            return self._columns[-1]
+    @staticmethod
+    def _matching(snapshot: Snapshot, live: LivePages, parsed: Parsed, public: bool) -> np.ndarray:
+        by_page = "page" in columns_of(parsed)
+        condition = compile_filter(parsed, public)
+        view, column = ("live_pages", "page_id") if by_page else ("live_documents", "version_id")
+        with protected(snapshot.connection):
+            rows = snapshot.connection.execute(
+                f"SELECT {column} FROM {view} WHERE {condition.sql}", condition.parameters
+            )
+            found = np.fromiter((number for (number,) in rows), np.int64)
+        return live.of_pages(found) if by_page else live.of_versions(found)
 
 
-def _scanner_of(snapshot: Snapshot) -> Scanner:
-    live = LivePages(snapshot)
-    return Scanner(live, open_candidates(snapshot, live))
+def _hashable(selection: Selection) -> object:
+    documents = selection.documents
+    return (None if documents is None else tuple(as_names(documents)), selection.where, selection.public)
+
+
+def selected_versions(snapshot: Snapshot, documents: str | Sequence[str], public: bool = False) -> list[int]:
+    """Ids of the live versions of documents by name, path, folder or pattern; public names only if `public`."""
+    known = snapshot.connection.execute("SELECT version_id, path, document, public_name FROM live_documents").fetchall()
+    names = {version: (name, name) if public else (given, path) for version, path, given, name in known}
+    selected = selector(documents, names.values())
+    return [version for version, name in names.items() if selected(*name)]
+
+
+def text_condition(snapshot: Snapshot, selection: Selection) -> Condition:
+    """A selection as SQL on `page_id` and `version_id`."""
+    condition = TRUE
+    if selection.documents is not None:
+        versions = selected_versions(snapshot, selection.documents, selection.public)
+        if not versions:
+            names = ", ".join(as_names(selection.documents))
+            raise AnchorFoldError(f"{snapshot.folder} contains no document that matches {names}.")
+        condition = Condition("version_id IN (SELECT value FROM json_each(?))", (json.dumps(versions),))
+    if selection.where is not None:
+        condition = condition & page_condition(parse_where(selection.where, snapshot.columns), selection.public)
+    return condition
+
+
+def visual_hits(
+    snapshot: Snapshot, live: LivePages, rankings: Sequence[Sequence[tuple[int, float]]], public: bool = False
+) -> list[list[Hit]]:
+    """Hits from rows and scores."""
+    scored = []
+    for ranking in rankings:
+        identities = live.identities(np.array([row for row, _ in ranking], np.int64)).tolist()
+        scored.append([(identity, score) for identity, (_, score) in zip(identities, ranking, strict=True)])
+    hits = page_hits(snapshot, [identity for ranking in scored for identity, _ in ranking], public)
+    return [[replace(hits[i], score=score, visual=score) for i, score in ranking if i in hits] for ranking in scored]
+
+
+def page_hits(snapshot: Snapshot, identities: Sequence[int], public: bool = False) -> dict[int, Hit]:
+    """Hits without scores, by page id."""
+    versions = snapshot.versions_by_id(identity >> PAGE_BITS for identity in identities)
+    types, hits = snapshot.columns, {}
+    for identity in identities:
+        version, page = versions.get(identity >> PAGE_BITS), identity & ((1 << PAGE_BITS) - 1)
+        if version is not None:
+            hits[identity] = Hit(
+                version.name, page, 0.0, version.source, metadata=shown_metadata(version, types, public),
+                public_name=version.public_name, page_id=f"{version.document_id}-{page}",
+            )  # fmt: skip
+    return hits
+
+
+def page_ids(snapshot: Snapshot, pages: Sequence[PageKey]) -> dict[PageKey, int]:
+    """Ids of live pages; pages of documents that no longer exist are left out."""
+    live = "SELECT version_id FROM live_documents WHERE path = ?"
+    versions = {source: snapshot.connection.execute(live, (source,)).fetchone() for source in {s for s, _ in pages}}
+    return {(s, n): page_id(found[0], n) for s, n in pages if (found := versions[s]) is not None}

@@ -25,8 +25,8 @@ from anchorfold.documents.rendering import (
 from anchorfold.index.encoding import PageBatches
 from anchorfold.index.progress import WorkerProgress
 from anchorfold.index.reading import TextReader
+from anchorfold.index.store.records import PageText
 from anchorfold.index.store.settings import IndexSettings
-from anchorfold.index.store.texts import PageText
 from anchorfold.page import EncodedPage
 
 if TYPE_CHECKING:

@@ -38,15 +38,15 @@ def joined(text: str) -> str:
     return text.replace(_ZERO_WIDTH, "")
 
 
-def expression_of(query: str) -> str:
+def match_expression(query: str) -> str:
     """What a query asks of the full-text index, in FTS5's language: any of its words; empty if it has none.
 
     What hangs together (`wi-fi`, `1,775`, or anything between quotes) counts as a phrase as well as by its words;
     numbers are no words of their own there.
 
-    >>> expression_of('net revenue 1,775 "by region"')
+    >>> match_expression('net revenue 1,775 "by region"')
     '"net" OR "revenue" OR "1 775" OR "by region" OR "by" OR "region"'
-    >>> expression_of("売上高")
+    >>> match_expression("売上高")
     '"売 上" OR "上 高"'
     """
     terms: dict[str, None] = {}

@@ -19,7 +19,7 @@ from langchain_core.retrievers import BaseRetriever
 from pydantic import Field, PrivateAttr
 
 from anchorfold.index import Index
-from anchorfold.index.hybrid import Mode
+from anchorfold.index.hits import Mode
 from anchorfold.integrations.pages import PageRetriever, RetrievedPage
 
 

@@ -18,7 +18,7 @@ from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import ImageNode, NodeWithScore, QueryBundle
 
 from anchorfold.index import Index
-from anchorfold.index.hybrid import Mode
+from anchorfold.index.hits import Mode
 from anchorfold.integrations.pages import PageRetriever, RetrievedPage
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from anchorfold.explain.page_text import text_of_page
 from anchorfold.index import Index
 from anchorfold.index.filters.values import as_json
-from anchorfold.index.hybrid import Mode
+from anchorfold.index.hits import Mode
 from anchorfold.serve.library import Library, PageReference
 
 
@@ -72,7 +72,9 @@ class PageRetriever:
             text = text_of_page(self.index, hit.source, hit.page) if self.text else None
             image = None
             if self.pixels is not None:
-                picture = self._library.picture(PageReference(hit.source, hit.page, hit.document), self.pixels)
+                picture = self._library.picture(
+                    PageReference(hit.page_id, hit.source, hit.page, hit.document), self.pixels
+                )
                 image = base64.b64encode(picture).decode()
             known = {name: as_json(value) for name, value in hit.metadata.items()}
             pages.append(RetrievedPage(hit.document, hit.page, hit.score, hit.source, text or "", image, known))

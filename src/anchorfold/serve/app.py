@@ -14,7 +14,7 @@ from anchorfold import __version__
 from anchorfold.errors import AnchorFoldError, FilterError, UnavailableError
 from anchorfold.index import Hit
 from anchorfold.index.filters.values import as_json
-from anchorfold.index.hybrid import Mode
+from anchorfold.index.hits import Mode
 from anchorfold.serve.choices import Choice, choices, first_choices, method_pattern
 from anchorfold.serve.guard import Bounded, Guard
 from anchorfold.serve.library import Library, PageReference, public_model

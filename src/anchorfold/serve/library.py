@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,15 +14,14 @@ from PIL import Image
 
 from anchorfold.backbones.encoder import require_comparable
 from anchorfold.compressors import Compressor, FullIndex, wanted_signals
-from anchorfold.documents.files import matches
 from anchorfold.documents.page_text import Box
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explain.evidence import Evidence, evidence
 from anchorfold.explain.originals import find_image, is_unchanged
 from anchorfold.explain.page_text import find_words
 from anchorfold.index import Hit, Index
-from anchorfold.index.filters.columns import Facet, Where
-from anchorfold.index.hybrid import Mode
+from anchorfold.index.hits import Mode
+from anchorfold.index.store.facets import Facet
 from anchorfold.page import EncodedPage, PatchGrid
 from anchorfold.scoring import maxsim, score_retention
 
@@ -32,8 +30,9 @@ PICTURES = 64  # rendered pages that stay in memory
 
 @dataclass(frozen=True)
 class PageReference:
-    """A page of the index: where it is stored, and the name of its document that the world may see."""
+    """A page of the index: its public id, the path and number of the page, and the public name of its document."""
 
+    id: str
     source: str
     number: int
     document: str
@@ -44,55 +43,18 @@ def public_model(name: str) -> str:
     return os.path.basename(os.path.normpath(name)) if os.path.isabs(name) or name.startswith(".") else name
 
 
-def page_id(source: str, page: int) -> str:
-    """Says nothing of the path, and stays the same while the document does."""
-    return hashlib.blake2b(f"{source}\0{page}".encode(), digest_size=12).hexdigest()
-
-
-def public_names(documents: dict[str, str]) -> dict[str, str]:
-    """Names by source: as given if they are relative; else from the folder that all share, never the whole path."""
-    outside = [d for d in documents.values() if os.path.isabs(d) or d.startswith("..")]
-    base = ""
-    if outside:
-        parts = [os.path.dirname(d).split(os.sep) for d in outside]
-        same = 0
-        while all(len(p) > same for p in parts) and len({p[same] for p in parts}) == 1:
-            same += 1
-        base = os.sep.join(parts[0][:same])
-    names = {}
-    for source, document in documents.items():
-        if document in outside:
-            names[source] = os.path.relpath(document, base or os.sep).lstrip("./")
-        else:
-            names[source] = document
-    return names
-
-
 class Library:
     """An index behind the server. Safe for threads."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
         self._lock = threading.Lock()
-        self._version = -1
-        self._pages: dict[str, PageReference] = {}
-        self._names: dict[str, str] = {}
         self._pictures: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
 
     def warm_up(self) -> None:
-        """Load the model and open the pages before the first visitor waits for them."""
-        _ = self.index.model  # evidence wants the whole of it, not the query side alone
-        self._refresh()
-
-    def _refresh(self) -> None:
-        with self._lock:
-            live = self.index.live()
-            if live.version == self._version:
-                return
-            pages = [(document.source, document.name, page) for document, page in live.pages()]
-            self._names = public_names({source: name for source, name, _ in pages})
-            self._pages = {page_id(s, p): PageReference(s, p, self._names[s]) for s, _, p in pages}
-            self._version = live.version
+        """Load the model and open the vector files before the first request."""
+        _ = self.index.model  # evidence requires the whole model, not only its query side
+        self.index.warm_up()
 
     def search(
         self,
@@ -104,26 +66,21 @@ class Library:
     ) -> list[tuple[str, PageReference, Hit]]:
         """The best pages as (id, page, hit).
 
-        `document` is a public name or a pattern, and a blank one finds nothing; `where` a filter on public names.
+        Args:
+            query: the query.
+            top: maximum number of pages.
+            document: public name or pattern; one that matches nothing, or is blank, returns no pages.
+            where: a filter on public names.
+            mode: visual, text or hybrid.
         """
-        self._refresh()
-        sources: Sequence[str] | None = None
-        if document is not None:
-            names = self._names if document.strip() else {}
-            sources = [source for source, name in names.items() if matches(document, name, name)]
-            if not sources:
-                return []
-        scored = []
-        where_public = Where(where, self._names)
-        for hit in self.index.search(query, top, mode=mode, documents=sources, where=where_public):
-            name = self._names.get(hit.source, os.path.basename(hit.document))
-            scored.append((page_id(hit.source, hit.page), PageReference(hit.source, hit.page, name), hit))
-        return scored
+        if document is not None and not self.index.has_public_document(document):
+            return []
+        hits = self.index.search_public(query, top, mode, document, where)
+        return [(h.page_id, PageReference(h.page_id, h.source, h.page, h.public_name), h) for h in hits]
 
     def facets(self) -> list[Facet]:
         """Columns with few values, under public names."""
-        self._refresh()
-        return self.index.facets(self._names)
+        return self.index.facets(public=True)
 
     def columns(self) -> dict[str, str]:
         """What a filter may use."""
@@ -136,19 +93,22 @@ class Library:
 
     def page(self, identity: str) -> PageReference:
         """A page by its id; KeyError if there is none."""
-        self._refresh()
-        return self._pages[identity]
+        found = self.index.find_public_page(identity)
+        if found is None:
+            raise KeyError(identity)
+        source, name, number = found
+        return PageReference(identity, source, number, name)
 
     def find(self, document: str, number: int) -> PageReference:
         """A page by its document's public name and its number; KeyError if there is none."""
-        self._refresh()
-        source = next((source for source, name in self._names.items() if name == document), "")
-        return self._pages[page_id(source, number)]
+        identity = self.index.public_page_id(document, number)
+        if identity is None:
+            raise KeyError(document)
+        return self.page(identity)
 
     def documents(self) -> dict[str, int]:
-        """How many pages of each document are indexed, by public name."""
-        self._refresh()
-        return dict(sorted(Counter(page.document for page in self._pages.values()).items()))
+        """Number of indexed pages of each document, by public name."""
+        return {name: pages for name, (_, pages) in self.index.public_documents().items() if pages}
 
     def stored(self, page: PageReference) -> tuple[EncodedPage, dict[str, Any]]:
         """A page as it is stored, and its row."""

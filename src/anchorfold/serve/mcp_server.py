@@ -19,8 +19,8 @@ from anchorfold.errors import AnchorFoldError
 from anchorfold.explain.page_text import text_of_page
 from anchorfold.explain.pictures import draw, explain
 from anchorfold.index.filters.values import as_json
-from anchorfold.index.hybrid import Mode
-from anchorfold.serve.library import Library, PageReference, page_id
+from anchorfold.index.hits import Mode
+from anchorfold.serve.library import Library, PageReference
 
 MAX_TOP, MAX_SIDE, MAX_QUERY, MAX_DOCUMENTS, MAX_WHERE = 50, 2000, 1000, 1000, 2000
 INSTRUCTIONS = (
@@ -63,7 +63,7 @@ class IndexedDocument(BaseModel):
 
 def page_uri(page: PageReference) -> str:
     """A page's picture as a resource; `/text` behind it is its text."""
-    return f"anchorfold://page/{page_id(page.source, page.number)}"
+    return f"anchorfold://page/{page.id}"
 
 
 def create_server(library: Library) -> MCPServer[Any]:

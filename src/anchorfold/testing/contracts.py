@@ -25,10 +25,10 @@ from anchorfold.attention.signals import FromLastText, InDegree, Propagated, Sig
 from anchorfold.backbones.encoder import PageEncoder
 from anchorfold.budget import vector_budget
 from anchorfold.compressors import BudgetCompressor, Compressor, FullIndex
+from anchorfold.index.embedded import EmbeddedStore
 from anchorfold.index.export import Exporter
-from anchorfold.index.store.pages import PageRow
+from anchorfold.index.store.records import PageRow
 from anchorfold.index.store.settings import IndexSettings
-from anchorfold.index.store.table import PageTable
 from anchorfold.page import EncodedPage, PageState, PatchGrid
 from anchorfold.vectors.source import VectorSource
 
@@ -206,24 +206,27 @@ class ExporterContract:
         return str(tmp_path / f"out.{self.exporter.name}")
 
     @pytest.fixture
-    def table(self, tmp_path: Path) -> PageTable:
+    def store(self, tmp_path: Path) -> EmbeddedStore:
         """An index of three pages, one of them without vectors."""
-        table = PageTable.create(
-            tmp_path / "my.index", IndexSettings("invented", "fingerprint", DIM, "none", {}, layers=None)
-        )
-        table.append([_row(1, invented_page(12, 1)), _row(2, invented_page(9, 2)), _row(3, None)])
-        return table
+        settings = IndexSettings("invented", "fingerprint", DIM, "none", {}, layers=None)
+        store = EmbeddedStore.create(tmp_path / "my.index", settings)
+        with store.writing():
+            store.append([_row(1, invented_page(12, 1)), _row(2, invented_page(9, 2)), _row(3, None)])
+        return store
 
-    def test_all_pages_that_have_vectors_are_written(self, table: PageTable, target: str) -> None:
+    def _write(self, store: EmbeddedStore, target: str, **options: Any) -> int:
+        return store.read(lambda snapshot: self.exporter.write(snapshot, target, **options, **self.options))
+
+    def test_all_pages_that_have_vectors_are_written(self, store: EmbeddedStore, target: str) -> None:
         """The count, and progress that reaches it."""
         seen: list[int] = []
-        assert self.exporter.write(table, target, progress=seen.append, **self.options) == 2
+        assert self._write(store, target, progress=seen.append) == 2
         assert max(seen) == 2
 
-    def test_writing_again_is_no_error(self, table: PageTable, target: str) -> None:
+    def test_writing_again_is_no_error(self, store: EmbeddedStore, target: str) -> None:
         """A second export replaces or completes the first."""
-        self.exporter.write(table, target, **self.options)
-        assert self.exporter.write(table, target, **self.options) in (0, 2)
+        self._write(store, target)
+        assert self._write(store, target) in (0, 2)
 
 
 class VectorSourceContract:

@@ -7,10 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from anchorfold.index import Index
-from anchorfold.index.candidate_files import update_lists
-from anchorfold.index.store.lock import writer_lock
-from anchorfold.index.store.pages import PageRow
-from anchorfold.index.store.table import PageTable
+from anchorfold.index.store.records import PageRow
 from anchorfold.page import EncodedPage
 
 
@@ -23,13 +20,14 @@ class IndexWriter:
     """
 
     def __init__(self, index: Index, identity: str) -> None:
-        self._table = PageTable.open(index.path)
+        self._store = index._store
         self._prefix = f"vectors:{identity}#"
 
     def stored_pages(self) -> set[tuple[str, int]]:
         """Document and page of all that the index has from this source."""
-        documents = self._table.documents().items()
-        return {(d.document, page) for source, d in documents if source.startswith(self._prefix) for page in d.have}
+        names = {s: d.document for s, d in self._store.documents().items() if s.startswith(self._prefix)}
+        stored = self._store.stored_pages(list(names))
+        return {(names[s], page) for s, versions in stored.items() for pages in versions.values() for page in pages}
 
     def row(self, document: str, page: int, encoded: EncodedPage) -> PageRow:
         """A page as it is stored. Nobody knows the file behind it, nor how many pages that has: 0."""
@@ -42,12 +40,11 @@ class IndexWriter:
 
     def append(self, rows: Sequence[PageRow]) -> None:
         """Store pages in one commit."""
-        self._table.append(rows)
+        self._store.append(rows)
 
     def finish(self) -> None:
         """Tidy up at the end of a run, and bring the lists of candidates up to date."""
-        self._table.tidy()
-        update_lists(self._table)
+        self._store.finish()
 
 
 @contextmanager
@@ -59,5 +56,5 @@ def open_writer(
     stop: Callable[[], bool] | None = None,
 ) -> Iterator[IndexWriter]:
     """A writer that nobody else writes beside; the arguments are those of `Index.add`."""
-    with writer_lock(index.path, wait, waiting, stop):
+    with index._store.writing(wait, waiting, stop):
         yield IndexWriter(index, identity)

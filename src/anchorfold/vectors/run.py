@@ -15,7 +15,7 @@ from anchorfold.compressors import Compressor
 from anchorfold.errors import AnchorFoldError, LockedError, MismatchError, NotAnIndexError
 from anchorfold.index import Index
 from anchorfold.index.options import require_same
-from anchorfold.index.store.pages import PageRow
+from anchorfold.index.store.records import PageRow
 from anchorfold.vectors.given import attention_missing, compress, needs_attention
 from anchorfold.vectors.index_writer import IndexWriter, open_writer
 from anchorfold.vectors.source import VectorPage, VectorSource

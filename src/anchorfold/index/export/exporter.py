@@ -14,7 +14,7 @@ from anchorfold.errors import AnchorFoldError
 class Exporter:
     """A target: `write(snapshot, target, progress=..., **options)` returns the number of pages written.
 
-    `snapshot` is one version of the index, a `Snapshot`: its `settings` and `encoded_pages()` are what a target needs;
+    `snapshot` is one version of the index, a `Snapshot`: its `settings` and `pages()` are what a target needs;
     a page has `source`, `document`, `page`, `vectors (m, d)` in float32 whatever the bits, and `provenance`.
     `progress` is called with the number of pages so far. A target that is no file, such as a database, has an address,
     and may sort pages into a `collection`.

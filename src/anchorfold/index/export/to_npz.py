@@ -32,13 +32,13 @@ def export(snapshot: Snapshot, target: str | Path, progress: Callable[[int], Non
     documents: list[str] = []
     pages: list[int] = []
     lengths: list[int] = []
-    total = sum(page.kept for page in snapshot.encoded_pages())
+    total = sum(page.kept for page in snapshot.pages())
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
             with archive.open("vectors.npy", "w", force_zip64=True) as file:
                 header = {"descr": dtype.str, "fortran_order": False, "shape": (total, settings.dim)}
                 np.lib.format.write_array_header_2_0(file, header)
-                for page in snapshot.encoded_pages():
+                for page in snapshot.pages():
                     file.write(page.vectors.astype(dtype).tobytes())
                     lengths.append(page.kept)
                     documents.append(page.document)

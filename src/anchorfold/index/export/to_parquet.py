@@ -23,8 +23,7 @@ import pyarrow.parquet as pq
 
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index.export.exporter import Exporter
-from anchorfold.index.store.pages import StoredPage
-from anchorfold.index.store.snapshot import Snapshot
+from anchorfold.index.store.snapshot import Snapshot, StoredPage
 
 BATCH = 256  # pages of a row group
 METADATA_KEY = b"anchorfold"
@@ -48,7 +47,7 @@ def export(snapshot: Snapshot, target: str | Path, progress: Callable[[int], Non
         ],
         metadata={METADATA_KEY: json.dumps(asdict(settings))},
     )  # fmt: skip
-    pages, written = snapshot.encoded_pages(), 0
+    pages, written = snapshot.pages(), 0
     try:
         with pq.ParquetWriter(part, schema, compression="zstd") as writer:
             while batch := list(islice(pages, BATCH)):

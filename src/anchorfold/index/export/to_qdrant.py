@@ -82,7 +82,7 @@ def export(
 
 
 def _rows(snapshot: Snapshot, owner: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    for page in snapshot.encoded_pages():
+    for page in snapshot.pages():
         vectors = page.vectors
         if vectors.size >= MAX_VALUES:
             raise AnchorFoldError(

@@ -1,5 +1,5 @@
-"""Which pages a search may answer with, by what is known of their documents.
+"""Metadata of documents and filters on it.
 
-`given` and `tables` take in what people say of documents, `values` knows its types, `columns` has what is known of all
-documents of a version, `where` checks an expression against it, `conditions` evaluates that.
+`given` and `tables` read metadata that users provide, `values` defines its types, `where` parses a filter into
+`conditions`, which a store compiles to its own query language.
 """

@@ -25,12 +25,19 @@ from anchorfold.index.filters.values import (
     type_of,
     unboxed,
 )
-from anchorfold.index.store.catalogue import State
-from anchorfold.index.store.metadata import BUILT_IN, FROM_FILE, Plain
+from anchorfold.index.store.records import BUILT_IN, FROM_FILE, Plain
 
 MAX_NAME = 64
 RESERVED = {*BUILT_IN} - {*FROM_FILE} | {"score", "source"}  # hits have these two
 Given = Mapping[str, Any] | Callable[[Path], Mapping[str, Any] | None] | str | Path
+
+
+@dataclass(frozen=True)
+class KnownColumns:
+    """Metadata columns that an index has: their `types`, and the paths of documents with a value in a column."""
+
+    types: Mapping[str, str]
+    documents_with: Callable[[str], set[str]]
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class _Cell:
     said: str
 
 
-def given_values(metadata: Given, documents: Mapping[str, str], state: State) -> GivenValues:
+def given_values(metadata: Given, documents: Mapping[str, str], known: KnownColumns) -> GivenValues:
     """What is said of some documents, source to name, as the index keeps it.
 
     Raises:
@@ -70,14 +77,14 @@ def given_values(metadata: Given, documents: Mapping[str, str], state: State) ->
     """
     unmatched: tuple[str, ...] = ()
     if isinstance(metadata, (str, Path)):
-        cells, unmatched = _of_table(read_table(metadata), documents, state)
+        cells, unmatched = _of_table(read_table(metadata), documents, known)
     elif callable(metadata):
-        cells = _of_mappings({source: metadata(Path(system_path(source))) for source in documents}, documents, state)
+        cells = _of_mappings({source: metadata(Path(system_path(source))) for source in documents}, documents, known)
     elif isinstance(metadata, Mapping):
-        cells = _of_mappings(dict.fromkeys(documents, metadata), documents, state)
+        cells = _of_mappings(dict.fromkeys(documents, metadata), documents, known)
     else:
         raise AnchorFoldError("metadata is a mapping of column to value, a function of the path, or a table's path.")
-    types = {column: kind for column, some in cells.items() if (kind := _checked(column, some, state)) is not None}
+    types = {column: kind for column, some in cells.items() if (kind := _checked(column, some, known)) is not None}
     values: dict[str, dict[str, Plain | None]] = {}
     for column, some in cells.items():
         for cell in some:
@@ -86,7 +93,7 @@ def given_values(metadata: Given, documents: Mapping[str, str], state: State) ->
     return GivenValues(values, types, unmatched)
 
 
-def column_name(given: object, state: State, where: str) -> str:
+def column_name(given: object, known: KnownColumns, where: str) -> str:
     """A column as it is stored: its name as given, or that of one that differs in case alone.
 
     Raises:
@@ -95,15 +102,15 @@ def column_name(given: object, state: State, where: str) -> str:
     if not isinstance(given, str) or not given.strip() or len(given.strip()) > MAX_NAME or not given.isprintable():
         raise AnchorFoldError(f"{where}: {given!r} is no name of a column: give 1 to {MAX_NAME} printable characters.")
     name = given.strip()
-    known = {other.lower(): other for other in (*BUILT_IN, *RESERVED, *state.columns)}
-    name = known.get(name.lower(), name)
+    names = {other.lower(): other for other in (*BUILT_IN, *RESERVED, *known.types)}
+    name = names.get(name.lower(), name)
     if name in RESERVED:
         raise AnchorFoldError(f"{where}: {name!r} means the same in every index: give this column another name.")
     return name
 
 
 def _of_mappings(
-    mappings: Mapping[str, Mapping[str, Any] | None], documents: Mapping[str, str], state: State
+    mappings: Mapping[str, Mapping[str, Any] | None], documents: Mapping[str, str], known: KnownColumns
 ) -> dict[str, list[_Cell]]:
     cells: dict[str, list[_Cell]] = {}
     names: dict[object, str] = {}
@@ -113,7 +120,7 @@ def _of_mappings(
             raise AnchorFoldError(f"{said}: {mapping!r} is no mapping of column to value.")
         for key, value in (mapping or {}).items():
             if key not in names:
-                names[key] = column_name(key, state, said)
+                names[key] = column_name(key, known, said)
                 _require_other(names, key, said)
             cells.setdefault(names[key], []).append(_Cell(source, unboxed(value), said))
     return cells
@@ -127,16 +134,16 @@ def _require_other(names: Mapping[Any, str], key: object, said: str) -> None:
 
 
 def _of_table(
-    table: DocumentTable, documents: Mapping[str, str], state: State
+    table: DocumentTable, documents: Mapping[str, str], known: KnownColumns
 ) -> tuple[dict[str, list[_Cell]], tuple[str, ...]]:
     """Later rows are more to the point: their filled cells win. A column that is empty in all is taken away."""
     names: dict[str, str] = {}
     for index, column in enumerate(table.columns):
         if column in table.columns[:index]:
             raise AnchorFoldError(f"{table.path}: two columns are called {column!r}.")
-        names[column] = column_name(column, state, str(table.path))
+        names[column] = column_name(column, known, str(table.path))
         _require_other(names, column, str(table.path))
-    readers = {column: _reader(table, column, names[column], state) for column in table.columns}
+    readers = {column: _reader(table, column, names[column], known) for column in table.columns}
     meant = Names(documents, table.path.parent)
     rows: dict[str, dict[str, tuple[Any, str]]] = {}
     unmatched = []
@@ -158,17 +165,17 @@ def _of_table(
     return cells, tuple(unmatched)
 
 
-def _reader(table: DocumentTable, column: str, name: str, state: State) -> Callable[[Any, int], Value]:
+def _reader(table: DocumentTable, column: str, name: str, known: KnownColumns) -> Callable[[Any, int], Value]:
     """What makes a value of a cell: a whole column has one type, and one that the index has already counts."""
     filled = [row.cells[column] for row in table.rows if row.cells.get(column) is not None]
     if table.typed:
         dates = filled and all(isinstance(value, str) and read_date(value) for value in filled)
-        if dates and known_type(name, state) in (None, DATE):
+        if dates and known_type(name, known) in (None, DATE):
             return lambda value, line: read_date(value) or value
         return lambda value, line: unboxed(value)
-    kind, known = column_type(filled), known_type(name, state)
-    if known == TEXT or (known is not None and fits(kind, known)):
-        kind = known
+    kind, stored = column_type(filled), known_type(name, known)
+    if stored == TEXT or (stored is not None and fits(kind, stored)):
+        kind = stored
 
     def read(cell: Any, line: int) -> Value:
         value = read_cell(cell, kind)
@@ -178,12 +185,12 @@ def _reader(table: DocumentTable, column: str, name: str, state: State) -> Calla
     return read
 
 
-def known_type(name: str, state: State) -> str | None:
+def known_type(name: str, known: KnownColumns) -> str | None:
     """The type that a column has in every index, or in this one."""
-    return BUILT_IN.get(name) or state.columns.get(name)
+    return BUILT_IN.get(name) or known.types.get(name)
 
 
-def _checked(column: str, cells: Sequence[_Cell], state: State) -> str | None:
+def _checked(column: str, cells: Sequence[_Cell], known: KnownColumns) -> str | None:
     """The type of a column with new values; None if there are none.
 
     Raises:
@@ -206,21 +213,14 @@ def _checked(column: str, cells: Sequence[_Cell], state: State) -> str | None:
             f"{second.said}: {column} is {ARTICLES[other]} ({_short(second.value)}), and {ARTICLES[one]} "
             f"({_short(first.value)}) elsewhere: a column has one type."
         )
-    known = known_type(column, state)
-    if known is None or fits(kind, known):
-        return known or kind
-    if column not in BUILT_IN:
-        replaced = {cell.source for cell in cells}
-        others = {
-            version.source
-            for number, metadata in state.metadata.items()
-            if column in metadata.given and (version := state.documents.get(number)) is not None
-        } - replaced
-        if not others:
-            return kind  # nobody has a value of the old type any more
-    wrong = next(cell for cell in cells if cell.value is not None and not _could_be(cell.value, known))
+    stored = known_type(column, known)
+    if stored is None or fits(kind, stored):
+        return stored or kind
+    if column not in BUILT_IN and not known.documents_with(column) - {cell.source for cell in cells}:
+        return kind  # no document keeps a value of the old type
+    wrong = next(cell for cell in cells if cell.value is not None and not _could_be(cell.value, stored))
     raise AnchorFoldError(
-        f"{wrong.said}: {column} is {ARTICLES[known]} in this index (such as {EXAMPLES[known]}), got "
+        f"{wrong.said}: {column} is {ARTICLES[stored]} in this index (such as {EXAMPLES[stored]}), got "
         f"{_short(wrong.value)}: give it another name, or values of that type."
     )
 

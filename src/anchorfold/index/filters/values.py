@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import date, datetime
 from typing import Any
 
-from anchorfold.index.store.metadata import Plain
+from anchorfold.index.store.records import Plain
 
 TEXT, INTEGER, FLOAT, BOOLEAN, DATE = "text", "integer", "float", "boolean", "date"
 EXAMPLES = {TEXT: "'sales'", INTEGER: "2024", FLOAT: "0.5", BOOLEAN: "true", DATE: "'2024-01-31'"}
@@ -91,14 +91,6 @@ def shown(stored: Plain, column: str) -> Value:
 def as_json(value: Value) -> Plain:
     """A value for JSON: a date becomes ISO text."""
     return value.isoformat() if isinstance(value, date) else value
-
-
-def is_stored_as(stored: object, column: str) -> bool:
-    """Whether a stored value is what its column says: a repaired log may lack the line that said so."""
-    if column == DATE:
-        return isinstance(stored, str) and read_date(stored) is not None
-    expected = {TEXT: str, INTEGER: int, FLOAT: float, BOOLEAN: bool}.get(column)
-    return type(stored) is expected
 
 
 def read_date(text: str) -> date | None:

@@ -1,6 +1,6 @@
-"""A filter as people write it: an SQL condition, parsed by sqlglot and checked against the columns that there are.
+"""Parsing of filters: an SQL condition, parsed by sqlglot and checked against the columns of the index.
 
-Nothing of the text is ever run: what is allowed becomes our own conditions, and the rest is refused.
+The text itself is never executed: supported expressions become `Parsed` conditions, everything else is an error.
 """
 
 from __future__ import annotations
@@ -13,20 +13,9 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from anchorfold.errors import FilterError
-from anchorfold.index.filters.conditions import (
-    AllTrue,
-    Column,
-    Compare,
-    Condition,
-    IsMissing,
-    IsTruth,
-    Like,
-    Not,
-    OneOf,
-    OneTrue,
-)
+from anchorfold.index.filters.conditions import Column, Compare, InValues, IsNull, IsTruth, Joined, Like, Not, Parsed
 from anchorfold.index.filters.values import ARTICLES, BOOLEAN, DATE, EXAMPLES, FLOAT, INTEGER, NUMBERS, TEXT, read_date
-from anchorfold.index.store.metadata import Plain
+from anchorfold.index.store.records import Plain
 
 MAX_WHERE = 2000  # characters
 SIGNS: dict[type[exp.Expr], str] = {
@@ -39,8 +28,8 @@ EXAMPLE = "year >= 2024 and department = 'sales'"
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of what we refuse
 
 
-def parse_where(text: str, types: Mapping[str, str]) -> Condition:
-    """A condition on columns of these types.
+def parse_where(text: str, types: Mapping[str, str]) -> Parsed:
+    """Parse a filter on columns of these types.
 
     Raises:
         FilterError: what is wrong, and what exists.
@@ -79,7 +68,7 @@ class _Checker:
         self.types = types
         self.any_case = {name.lower(): name for name in types}
 
-    def condition(self, node: exp.Expr | None) -> Condition:
+    def condition(self, node: exp.Expr | None) -> Parsed:
         match node:
             case exp.Paren():
                 _only(node, "this")
@@ -90,7 +79,7 @@ class _Checker:
             case exp.And() | exp.Or():
                 _only(node, "this", "expression")
                 parts = [self.condition(part) for part in node.flatten(unnest=False)]
-                return AllTrue(parts) if isinstance(node, exp.And) else OneTrue(parts)
+                return Joined("and" if isinstance(node, exp.And) else "or", parts)
             case exp.Column():
                 name = self.column(node)
                 if self.types[name] != BOOLEAN:
@@ -105,14 +94,14 @@ class _Checker:
                 return self.comparison(node.this, SIGNS[type(node)], node.expression)
             case exp.Between():
                 _only(node, "this", "low", "high")
-                return AllTrue([self.comparison(node.this, ">=", node.args["low"]), self.comparison(node.this, "<=", node.args["high"])])  # noqa: E501  # fmt: skip
+                return Joined("and", [self.comparison(node.this, ">=", node.args["low"]), self.comparison(node.this, "<=", node.args["high"])])  # noqa: E501  # fmt: skip
             case exp.In():
                 _only(node, "this", "expressions")
                 name = self.column(node.this)
                 options = node.expressions
                 if not options:
                     raise FilterError(f"{name} in (): name at least one value, such as {EXAMPLES[self.types[name]]}.")
-                return OneOf(name, tuple(self.value(name, option) for option in options))
+                return InValues(name, tuple(self.value(name, option) for option in options))
             case exp.Like() | exp.ILike():
                 _only(node, "this", "expression", "negate")
                 like = self.like(node)
@@ -134,7 +123,7 @@ class _Checker:
             raise FilterError(f"there is no column {written!r}{quotes}: there are {listed(self.types)}.")
         return name
 
-    def comparison(self, left: exp.Expr, sign: str, right: exp.Expr) -> Condition:
+    def comparison(self, left: exp.Expr, sign: str, right: exp.Expr) -> Parsed:
         left, right = _bare(left), _bare(right)
         if not isinstance(left, exp.Column) and isinstance(right, exp.Column):
             left, right, sign = right, left, MIRRORED[sign]
@@ -174,7 +163,7 @@ class _Checker:
             )
         return value
 
-    def like(self, node: exp.Expr) -> Condition:
+    def like(self, node: exp.Expr) -> Parsed:
         name = self.column(node.this)
         if self.types[name] != TEXT:
             raise FilterError(f"{name} is {ARTICLES[self.types[name]]}, and like is for text.")
@@ -183,10 +172,10 @@ class _Checker:
             raise FilterError(f"{name} like: give a text in single quotes, in which % stands for anything.")
         return Like(name, str(pattern.this), isinstance(node, exp.ILike))
 
-    def truth(self, node: exp.Is) -> Condition:
+    def truth(self, node: exp.Is) -> Parsed:
         name, wanted = self.column(node.this), node.expression
         if isinstance(wanted, exp.Null):
-            return IsMissing(name)
+            return IsNull(name)
         if isinstance(wanted, exp.Boolean) and self.types[name] == BOOLEAN:
             return IsTruth(name, bool(wanted.this))
         raise FilterError(f"{name} is {wanted.sql()}: after is comes null, not null, and for a boolean true or false.")

@@ -1,1 +1,1 @@
-"""Where pages live: one LanceDB table, a lock for its writer, and a flat copy for fast search."""
+"""The embedded store: one SQLite database plus immutable vector files."""

@@ -1,219 +1,209 @@
-"""Is every byte of an index what was written? And if not: which documents are affected, and what is left without it."""
+"""Verification of an index: every checksum, count and reference."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from anchorfold.errors import DamagedError, StoreError
-from anchorfold.index.store.catalogue import (
-    LOGS,
-    Catalogue,
-    FileEntry,
-    Patch,
-    State,
-    first_state,
-    log_number,
-    next_state,
-    unsealed,
-)
-from anchorfold.index.store.faults import damaged, is_there, storage_errors
-from anchorfold.index.store.lock import writer_lock
-from anchorfold.index.store.merging import write_rows
-from anchorfold.index.store.segment import BLOBS, Segment
-from anchorfold.index.store.snapshot import OpenSegments, segment_path
-from anchorfold.index.store.table import PageTable, is_old
-from anchorfold.index.store.texts import FILE, PageTexts
+from anchorfold.index.store.column_file import ColumnFile
+from anchorfold.index.store.database import Database, transaction
+from anchorfold.index.store.faults import sqlite_errors, storage_errors
+from anchorfold.index.store.schema import DATABASE, PAGE_BITS, SCHEMA, VECTORS
+from anchorfold.index.store.segment import OpenSegments, Segment, segment_path
+from anchorfold.index.store.snapshot import Snapshot
+
+NAMED = 3  # documents that a message names
 
 
 @dataclass(frozen=True)
 class Damage:
-    """Something in an index that is not what was written: where, and the names of the documents that it touches."""
+    """Something in an index that differs from what was written.
+
+    Attributes:
+        file: the file, relative to the index.
+        problem: what is wrong.
+        documents: names of the documents that are affected.
+        repair: what the repair did about it.
+    """
 
     file: str
     problem: str
     documents: tuple[str, ...] = ()
+    repair: str = ""
 
 
 def check(folder: Path) -> list[Damage]:
-    """Verify every checksum, count and reference; nothing is changed. Errors are those of `PageTable.open`."""
+    """Verify an index without changing it."""
+    database = Database(folder)
     try:
-        table = PageTable.open(folder)
+        with database.reading() as connection:
+            snapshot = Snapshot(folder, connection, OpenSegments(folder))
+            damages = [Damage(DATABASE, problem) for problem in database_problems(snapshot)]
+            if not damages:
+                damages = [*file_damages(snapshot).values(), *derived_damages(snapshot)]
     except DamagedError as error:
-        return [Damage("head or log", _reason(error, folder))]
-    state = table.state
-    return [*_damages(state, folder).values(), *_extra_damages(state, folder).values(), *_text_damages(state, folder)]
-
-
-def _damages(state: State, folder: Path) -> dict[int, Damage]:
-    """What is wrong with the segments of a version, by their number."""
-    damages: dict[int, Damage] = {}
-    files = OpenSegments(folder)
-    pages: set[tuple[int, int]] = set()
-    for number, entry in state.segments.items():
-        name, segment = f"segments/{number:08}.segment", None
-        try:
-            segment = files.get(number, entry, state)
-            problem = next(_problems(segment, state, pages), None)
-        except DamagedError as error:
-            problem = _reason(error, folder)
-        if problem is not None:
-            owners = np.unique(segment.document[~_intact(segment)]).tolist() if segment is not None else []
-            names = {state.documents[n].name for n in owners if n in state.documents}
-            damages[number] = Damage(name, problem, tuple(sorted(names)))
-    lost = {number for number in damages if not files.is_open(number)}
-    missing = _without_pages(state, files, set(damages)) if lost else ()
-    return {n: replace(d, documents=missing) if n in lost else d for n, d in damages.items()}
-
-
-def _intact(segment: Segment) -> np.ndarray:
-    """`(n,)` true for pages of a damaged segment that are as they were written."""
-    try:
-        return segment.intact()
-    except DamagedError:
-        return np.zeros(len(segment), bool)
-
-
-def _extra_damages(state: State, folder: Path) -> dict[str, Damage]:
-    """What is wrong with files that were made from segments, by their name: no document is lost with them."""
-    damages: dict[str, Damage] = {}
-    files = OpenSegments(folder)
-    for name in state.extras:
-        try:
-            extra = files.extra(name, state)
-            for column in extra.names():
-                extra.column(column)
-        except DamagedError as error:
-            damages[name] = Damage(f"segments/{name}", _reason(error, folder))
+        damages = [Damage(DATABASE, error.problem)]
+    if not damages and (problem := full_text_problem(database)):
+        damages = [Damage(DATABASE, problem)]
     return damages
 
 
-def _text_damages(state: State, folder: Path) -> list[Damage]:
-    """What is wrong with the texts of pages: no page is lost with them, and the next run of indexing reads them."""
-    texts = PageTexts(folder)
-    if not state.settings.text or (not texts and not state.segments):
-        return []
-    problem = texts.problem() if texts else "it is missing"
-    return [] if problem is None else [Damage(FILE, problem)]
+def database_problems(snapshot: Snapshot) -> Iterator[str]:
+    """What is wrong in the database, except in its full-text index."""
+    connection = snapshot.connection
+    for step in (
+        lambda: _structure(connection),
+        lambda: _covered(snapshot),
+        lambda: _versions(snapshot),
+        lambda: _payloads(snapshot),
+        lambda: _orphans(connection),
+    ):
+        problem = _problem(snapshot.folder, step)
+        if problem:
+            yield problem
 
 
-def _problems(segment: Segment, state: State, pages: set[tuple[int, int]]) -> Iterator[str]:
+def _problem(folder: Path, step: Callable[[], str | None]) -> str | None:
+    try:
+        with sqlite_errors(folder):
+            return step()
+    except DamagedError as error:
+        return error.problem
+
+
+def _structure(connection: sqlite3.Connection) -> str | None:
+    for (found,) in connection.execute("PRAGMA integrity_check(1)"):
+        if found != "ok":
+            return f"{DATABASE}: {found}"
+    ours = "SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'text_index_%' AND sql IS NOT NULL ORDER BY name"
+    with sqlite3.connect(":memory:", isolation_level=None) as fresh:
+        fresh.executescript(SCHEMA)
+        expected = fresh.execute(ours).fetchall()
+    fresh.close()
+    return None if connection.execute(ours).fetchall() == expected else f"{DATABASE}: its schema was changed"
+
+
+def _covered(snapshot: Snapshot) -> None:
+    _ = snapshot.live_ids(), snapshot.files, snapshot.given_columns  # raise if they do not match their checksums
+
+
+def _versions(snapshot: Snapshot) -> None:
+    for _ in snapshot.versions():
+        pass  # raises if a row does not match its checksum
+
+
+def _payloads(snapshot: Snapshot) -> None:
+    for table, read in (("page_payloads", snapshot.payload), ("texts", snapshot.text)):
+        for (identity,) in snapshot.connection.execute(f"SELECT page_id FROM {table}").fetchall():
+            read(identity)
+
+
+def _orphans(connection: sqlite3.Connection) -> str | None:
+    for table, column in (("pages", "id"), ("page_payloads", "page_id"), ("texts", "page_id")):
+        parent, key = ("versions", f"{column} >> {PAGE_BITS}") if table == "pages" else ("pages", column)
+        query = f"SELECT count(*) FROM {table} WHERE {key} NOT IN (SELECT id FROM {parent})"
+        (orphans,) = connection.execute(query).fetchone()
+        if orphans:
+            return f"{DATABASE}: {orphans} rows of {table} belong to nothing"
+    (orphans,) = connection.execute(
+        "SELECT count(*) FROM documents WHERE id NOT IN (SELECT document_id FROM versions)"
+    ).fetchone()
+    return f"{DATABASE}: {orphans} documents have no version" if orphans else None
+
+
+def full_text_problem(database: Database) -> str | None:
+    """Whether the full-text index differs from the texts. The check of FTS5 is a write that is rolled back."""
+    try:
+        connection = database.connect(write=True)
+    except StoreError:
+        return None  # read-only
+    try:
+        with sqlite_errors(database.folder), transaction(connection):
+            connection.execute("INSERT INTO text_index (text_index, rank) VALUES ('integrity-check', 1)")
+            connection.execute("ROLLBACK")
+            connection.execute("BEGIN")
+    except DamagedError as error:
+        return f"the full-text index does not match the texts ({error.problem})"
+    except StoreError:
+        return None  # read-only, or another process is writing for a long time
+    finally:
+        connection.close()
+    return None
+
+
+def file_damages(snapshot: Snapshot) -> dict[int, Damage]:
+    """What is wrong with registered vector files, by number; pages that are in no file are under 0."""
+    expected = _registered_pages(snapshot)
+    names = dict(
+        snapshot.connection.execute("SELECT v.id, d.name FROM versions v JOIN documents d ON d.id = v.document_id")
+    )
+    damages: dict[int, Damage] = {}
+    stored: set[int] = set()
+    unreadable: list[int] = []
+    for number, entry in snapshot.files.items():
+        path = segment_path(snapshot.folder, number)
+        file, segment = f"{VECTORS}/{path.name}", None
+        try:
+            with storage_errors(snapshot.folder):
+                segment = Segment(path, entry)
+            problem = next(segment_problems(segment, snapshot.version.index_id, expected, stored), None)
+        except DamagedError as error:
+            problem = error.problem
+        if segment is None:
+            unreadable.append(number)
+        if problem is not None:
+            broken = [] if segment is None else np.unique(segment.version[~segment.intact()]).tolist()
+            damages[number] = Damage(file, problem, tuple(sorted(names[n] for n in broken if n in names)))
+    missing = [identity for identity in expected if identity not in stored]
+    if missing:
+        affected = tuple(sorted({names[i >> PAGE_BITS] for i in missing if i >> PAGE_BITS in names}))
+        for number in unreadable:
+            damages[number] = Damage(damages[number].file, damages[number].problem, affected)
+        if not unreadable:
+            damages[0] = Damage(DATABASE, f"{len(missing)} pages are in no vector file", affected)
+    return damages
+
+
+def _registered_pages(snapshot: Snapshot) -> dict[int, tuple[int, int]]:
+    rows = snapshot.connection.execute("SELECT id, vectors, full_vectors FROM pages")
+    return {identity: (vectors, full) for identity, vectors, full in rows}
+
+
+def segment_problems(
+    segment: Segment, index_id: str, expected: dict[int, tuple[int, int]], stored: set[int]
+) -> Iterator[str]:
+    """What is wrong with a vector file; the page ids of its rows are added to `stored`."""
+    known = {identity >> PAGE_BITS for identity in expected}
+    identities = segment.page_ids()
+    counts = list(zip(segment.kept.tolist(), segment.full.tolist(), strict=True))
+    twice = [i for i in identities if i in stored]
+    stored.update(identities)
     for name in segment.names():
         segment.column(name)  # raises if it does not match its checksum
-    if len(segment) != segment.entry.rows:
-        yield f"it has {len(segment)} pages, the log says {segment.entry.rows}"
-    if len(segment.codes) != segment.starts[-1]:
-        yield f"it has {len(segment.codes)} vectors, its pages have {segment.starts[-1]}"
-    for name in BLOBS:
-        if segment.blob_starts(name)[-1] != len(segment.blobs(name)):
-            yield f"the lengths of its blobs do not add up: {name}"
-    for key in _keys(segment):
-        if key[0] in state.documents:
-            if key in pages:
-                yield f"page {key[1]} of {state.documents[key[0]].name} is stored twice"
-            pages.add(key)
+    if segment.header.get("index_id") != index_id:
+        yield f"{segment.path.name} belongs to another index"
+    if len(segment) != segment.entry.rows or len(segment.codes) != segment.starts[-1]:
+        yield f"{segment.path.name}: its counts do not add up"
+    if any(i >> PAGE_BITS in known for i in twice):
+        yield f"{segment.path.name} contains pages that are also stored in another file"
+    if any(i in expected and expected[i] != c for i, c in zip(identities, counts, strict=True)):
+        yield f"{segment.path.name}: the database has other numbers of vectors for its pages"
 
 
-def _without_pages(state: State, files: OpenSegments, broken: set[int]) -> tuple[str, ...]:
-    """Names of documents that have fewer pages in the other segments than they should."""
-    have: dict[int, int] = {}
-    for number, entry in state.segments.items():
-        if number in broken:
-            continue
-        owners, counts = np.unique(files.get(number, entry, state).document, return_counts=True)
-        for owner, count in zip(owners.tolist(), counts.tolist(), strict=True):
-            have[owner] = have.get(owner, 0) + count
-    return tuple(sorted(v.name for n, v in state.documents.items() if v.live and have.get(n, 0) < v.pages))
-
-
-def repair_index(folder: Path) -> list[Damage]:
-    """`repair`, when no other process is writing."""
-    if not is_there(folder) or is_old(folder):
-        PageTable.open(folder)  # says what it is instead
-    with writer_lock(folder, -1):
-        return repair(folder)
-
-
-def repair(folder: Path) -> list[Damage]:
-    """Drop what is broken: the next `anchorfold index` reads these pages again. The caller holds the writer's lock.
-
-    Lines of the log that are not as they were written are left out, and so are segments that no line is left to name.
-    Of a damaged segment the pages that are whole are written anew.
-    """
+def derived_damages(snapshot: Snapshot) -> list[Damage]:
+    """Damaged posting lists: searches scan without them, and the next run of indexing builds them again."""
     damages = []
-    with storage_errors(folder):
-        catalogue = Catalogue(folder)
+    for path in sorted((snapshot.folder / VECTORS).glob("*.ivf")):
         try:
-            state = catalogue.read()
+            with storage_errors(snapshot.folder):
+                file = ColumnFile(path)
+                for name in file.names():
+                    file.column(name)
         except DamagedError as error:
-            damages.append(Damage("head or log", _reason(error, folder)))
-            state = catalogue.write_anew(salvaged(catalogue))
-        broken, extras = _damages(state, folder), _extra_damages(state, folder)
-        if broken or extras:
-            mended = _mended(state, folder, list(broken))
-            lists = [name for name in state.extras if name.partition("-")[0] in {f"{n:08}" for n in broken}]
-            catalogue.commit(state, Patch({}, {**dict.fromkeys(broken), **mended}, dict.fromkeys([*extras, *lists])))
-        if texts := _text_damages(state, folder):
-            PageTexts(folder).rebuild(state.documents)
-    PageTable.open(folder).remove_left_overs()
-    return [*damages, *broken.values(), *extras.values(), *texts]
-
-
-def _mended(state: State, folder: Path, broken: list[int]) -> dict[int, FileEntry | None]:
-    """New segments, by number, with the pages of broken ones that are whole and not stored elsewhere."""
-    mended: dict[int, FileEntry | None] = {}
-    files = OpenSegments(folder)
-    there = {key for n, entry in state.segments.items() if n not in broken for key in _keys(files.get(n, entry, state))}
-    for number in broken:
-        try:
-            segment = files.get(number, state.segments[number], state)
-            keys = _keys(segment)
-        except DamagedError:
-            continue
-        chosen = [row for row in np.flatnonzero(_intact(segment)).tolist()
-                  if keys[row][0] in state.documents and keys[row] not in there]  # fmt: skip
-        there.update(keys[row] for row in chosen)
-        after = state.next_segment + len(mended)
-        if entry := write_rows(segment_path(folder, after), [segment], [np.array(chosen, np.int64)]):
-            mended[after] = entry
-    return mended
-
-
-def _keys(segment: Segment) -> list[tuple[int, int]]:
-    return list(zip(segment.document.tolist(), segment.page.tolist(), strict=True))
-
-
-def salvaged(catalogue: Catalogue) -> State:
-    """What the newest log says, without the lines that are not as they were written."""
-    folder = catalogue.folder
-    logs = sorted((folder / LOGS).glob("*.log"), key=log_number)
-    for path in reversed(logs):
-        state: State | None = None
-        lost = False
-        for line in path.read_bytes().splitlines(keepends=True):
-            try:
-                record = unsealed(line)
-                if state is None:
-                    state = first_state(record)
-                else:
-                    state = next_state(replace(state, version=record["version"] - 1), record)
-            except (ValueError, KeyError, TypeError):
-                lost = True
-                continue
-        if state is not None:
-            # Numbers that stood in a lost line must not be given out again: rows of old segments bear them.
-            further = 1_000_000 if lost else 0
-            return replace(
-                state, version=state.version + 1, next_document=state.next_document + further,
-                next_segment=state.next_segment + further, log=log_number(logs[-1]),
-            )  # fmt: skip
-    raise damaged(folder, "no line of its log is left that says what it was made with")
-
-
-def _reason(error: StoreError, folder: Path) -> str:
-    """What stands between the brackets of a message about damage."""
-    text = str(error)
-    return text.partition("(")[2].rpartition("):")[0].partition("; it holds pages of")[0] or text
+            damages.append(Damage(f"{VECTORS}/{path.name}", error.problem))
+    return damages

@@ -1,8 +1,7 @@
-"""Files that are on the disk when a function returns: written, synced, renamed."""
+"""Files that are on the disk when a function returns."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 from collections.abc import Iterable
@@ -11,47 +10,42 @@ from pathlib import Path
 
 
 def write_synced(path: Path, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a file that nobody reads yet, and bring it and its name to the disk; nothing is left of it on an error."""
+    """Write a file that nothing refers to yet and sync it and its name; on an error the partial file is removed."""
     try:
         with open(path, "wb") as file:
             for part in parts:
                 file.write(part)
             file.flush()
-            to_disk(file.fileno())
+            sync(file.fileno())
     except BaseException:
-        path.unlink(missing_ok=True)  # on a full disk, room is what is wanted most
+        path.unlink(missing_ok=True)  # frees the space on a full disk
         raise
     sync_folder(path.parent)
 
 
-def replace_synced(path: Path, data: bytes) -> None:
-    """Put a file in the place of another in one step."""
-    part = path.with_name(f"{path.name}.part")
-    try:
-        with open(part, "wb") as file:
-            file.write(data)
-            file.flush()
-            to_disk(file.fileno())
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+def sync_file(path: Path) -> None:
+    """Sync a file by its path."""
+    with open(path, "rb+") as file:
+        sync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk."""
+    """Sync the names in a folder."""
+    if os.name == "nt":  # a folder cannot be opened there
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        to_disk(handle)
+        sync(handle)
     finally:
         os.close(handle)
 
 
-def to_disk(handle: int) -> None:
+def sync(handle: int) -> None:
     """Wait until an open file or folder is on the disk."""
     if sys.platform == "darwin":  # fsync there stops at the drive's own memory
-        with suppress(OSError):  # a file system that cannot
+        import fcntl
+
+        with suppress(OSError):  # not supported by every file system
             fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
             return
     os.fsync(handle)

@@ -1,88 +1,132 @@
-"""What the system, and LanceDB in old indexes, report, as errors of our own: damaged is said only of what is."""
+"""Errors of the operating system and of SQLite, translated into errors that a user can act on."""
 
 from __future__ import annotations
 
 import errno
 import os
-import re
+import sqlite3
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from anchorfold.errors import DamagedError, DiskFullError, NotAnIndexError, StoreError
+from anchorfold.index.store.schema import DATABASE, VECTORS
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE}
 
-_CODE = re.compile(r"os error (\d+)")
-_FULL_WORDS = ("No space left", "StorageFull", "Disk quota")
-# What Lance says of a file that ends too early or does not hold what it should.
-_DAMAGE_WORDS = (
-    "magic", "fill whole buffer", "too small", "sufficient data", "decode", "corrupt", "checksum", "out of range",
-    "does not appear to be a Lance file", "Unexpected EOF", "unexpected end", "Invalid",
-)  # fmt: skip
-
 
 @contextmanager
 def storage_errors(folder: Path) -> Iterator[None]:
-    """Errors of the index in `folder` as one sentence each."""
+    """Translate errors raised while the index in `folder` is read or written.
+
+    Programming errors such as ValueError pass through unchanged.
+    """
     try:
         yield
-    except (RuntimeError, OSError, ValueError) as error:  # Arrow's are of these too
-        raise explained(error, folder) from error
-    except BaseException as error:
-        # Lance's Rust code panics on some damaged files, and its panic is no Exception.
-        if type(error).__name__ != "PanicException":
-            raise
-        raise damaged(folder, "its table cannot be decoded") from error
+    except sqlite3.Error as error:
+        raise explain_sqlite(error, folder) from error
+    except (MemoryError, UnicodeDecodeError, OverflowError) as error:  # what a flipped bit makes of a stored value
+        raise damaged(folder, f"{DATABASE} contains a value that cannot be read") from error
+    except OSError as error:
+        raise explain_os(error, folder) from error
 
 
-def explained(error: Exception, folder: Path) -> StoreError:
-    """The error that a person can act on."""
-    text = next(iter(str(error).splitlines()), "") or type(error).__name__
-    numbered = _CODE.search(str(error))
-    code = error.errno if isinstance(error, OSError) and error.errno else int(numbered.group(1)) if numbered else 0
-    if code in FULL or any(word in text for word in _FULL_WORDS):
-        return DiskFullError(
-            f"the disk is full: what was committed to {folder} is safe; free some space and run the command again."
-        )
-    if code in FORBIDDEN or "Permission denied" in text or "Read-only file system" in text:
+@contextmanager
+def sqlite_errors(folder: Path) -> Iterator[None]:
+    """Translate errors of SQLite alone."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise explain_sqlite(error, folder) from error
+
+
+def explain_os(error: OSError, folder: Path) -> StoreError:
+    """Translate an error of the operating system."""
+    code = error.errno or 0
+    if code in FULL:
+        return disk_full(folder)
+    if code in FORBIDDEN:
         return StoreError(f"{folder} cannot be read or written: permission denied.")
     if code in NO_DESCRIPTORS:
         return StoreError(
-            f"too many open files: this process has no descriptors left to open {folder} with; raise the limit "
-            "(ulimit -n), or close other files, and try again."
+            f"{folder} cannot be opened: this process has no file descriptors left. Raise the limit (ulimit -n), or "
+            "close other files, and try again."
         )
-    if code == errno.ENOENT or "Not found" in text:
+    if code == errno.ENOENT:
         if not is_there(folder):
             return moved(folder)
-        return damaged(folder, "a file of it is missing")
-    if code:
-        return StoreError(f"{folder} cannot be read or written: {os.strerror(code).lower()}.")
-    if any(word in text for word in _DAMAGE_WORDS):
-        return damaged(folder, shortened(text))
-    return StoreError(f"{folder} cannot be read or written ({shortened(text)}): try again.")
+        name = os.path.basename(os.fspath(error.filename)) if error.filename else "a file"
+        return damaged(folder, f"{name} is missing")
+    reason = os.strerror(code).lower() if code else str(error)
+    return StoreError(f"{folder} cannot be read or written: {reason}.")
+
+
+def explain_sqlite(error: sqlite3.Error, folder: Path) -> StoreError:
+    """Translate an error of SQLite."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    reason = next(iter(str(error).splitlines()), "")[:120]
+    if code == sqlite3.SQLITE_FULL:
+        return disk_full(folder)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreError(f"{folder / DATABASE} is locked by another process: try again in a moment.")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+        return StoreError(f"{folder / DATABASE} cannot be written: permission denied.")
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM):
+        cause = _cause(folder)
+        return cause or StoreError(f"{folder / DATABASE} cannot be read or written ({reason}): try again.")
+    if "no such module" in reason:
+        return StoreError(
+            "the SQLite library of this Python has no full-text search (FTS5): use another build of Python."
+        )
+    return damaged(folder, f"{DATABASE}: {reason}")
+
+
+def _cause(folder: Path) -> StoreError | None:
+    """Find out why SQLite could not open or write a file: it reports neither a full disk nor missing descriptors."""
+    try:
+        with open(folder / DATABASE, "rb"):
+            pass
+        with tempfile.TemporaryFile(dir=folder, prefix=".probe-") as file:
+            file.write(bytes(1 << 16))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return explain_os(error, folder)
+    return None
 
 
 def is_there(folder: Path) -> bool:
-    """Whether the folder still holds an index, whole or not."""
-    return (folder / "logs").is_dir() or (folder / "pages.lance").is_dir()
+    """Whether a folder contains an index, intact or not."""
+    return (folder / DATABASE).exists() or has_vector_files(folder)
+
+
+def has_vector_files(folder: Path) -> bool:
+    """Whether a folder contains vector files."""
+    try:
+        return any(name.endswith(".seg") for name in os.listdir(folder / VECTORS))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def moved(folder: Path) -> NotAnIndexError:
-    """For an index that was opened and is gone from its place."""
-    return NotAnIndexError(f"{folder} is no longer there: it was moved or removed; open it at its new place.")
+    """The error for an index that was opened and no longer exists at its path."""
+    return NotAnIndexError(f"{folder} no longer exists: it was moved or removed. Open it at its new path.")
 
 
-def damaged(folder: Path, what: str) -> DamagedError:
-    """For files that are not what was written."""
-    return DamagedError(
-        f"{folder} is damaged ({what}): `anchorfold check {folder}` tells which documents are affected and how to mend "
-        "it; or restore it from a backup."
+def disk_full(folder: Path) -> DiskFullError:
+    """The error for a full disk."""
+    return DiskFullError(
+        f"the disk is full: what was committed to {folder} is safe. Free some space and run the command again."
     )
 
 
-def shortened(text: str) -> str:
-    """Without the places in Lance's own source code."""
-    return re.sub(r",? /(root|rustc|home)/\S+", "", text)[:160]
+def damaged(folder: Path, problem: str) -> DamagedError:
+    """The error for files that differ from what was written."""
+    return DamagedError(
+        f"{folder} is damaged ({problem}): `anchorfold check {folder}` lists the affected documents and how to repair "
+        "the index. Alternatively, restore it from a backup.",
+        problem,
+    )

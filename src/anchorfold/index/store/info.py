@@ -1,32 +1,45 @@
-"""What an index holds, in numbers."""
+"""Counts and sizes of an index."""
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from anchorfold.index.store.folder import folder_bytes
-from anchorfold.index.store.metadata import BUILT_IN
+from anchorfold.index.store.schema import PAGE_BITS
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.index.store.snapshot import Snapshot
-from anchorfold.index.store.texts import PageTexts
 
 
 @dataclass(frozen=True)
 class IndexInfo:
-    """What an index holds.
+    """Counts and sizes of an index.
 
-    `bytes` is the whole folder as `du -sb` counts it; of these, `vector_bytes` are codes and scales of the vectors,
-    `provenance_bytes` say which patches they come from, `thumbnail_bytes` are pictures, `text_bytes` the pages' text
-    with its index, and what is left is the log, counts and checksums, and rows that wait to be merged away.
-    `full_vector_bytes` are those of the full index of the same pages as float16. `columns` are what filters may use,
-    with their types.
+    Attributes:
+        documents: live documents.
+        pages: searchable pages.
+        vectors: stored vectors.
+        full_vectors: vectors of the same pages before compression.
+        bytes: the whole folder, as `du -sb` counts it.
+        vector_bytes: codes and scales of the vectors.
+        provenance_bytes: which patches the vectors come from.
+        thumbnail_bytes: thumbnails.
+        text_bytes: text of the pages with its full-text index.
+        full_vector_bytes: the full index of the same pages in float16.
+        unreadable_pages: pages that could not be read.
+        model: name of the model.
+        method: name of the compressor.
+        settings: further settings.
+        columns: types of the columns that filters may use.
 
-    >>> info = index.info()
-    >>> info.pages, info.model, round(info.vectors_times_smaller)
-    (2, 'nano', 10)
+    Examples:
+        >>> info = index.info()
+        >>> info.pages, info.model, round(info.vectors_times_smaller)
+        (2, 'nano', 10)
     """
 
     documents: int
@@ -47,49 +60,68 @@ class IndexInfo:
 
     @property
     def times_smaller(self) -> float:
-        """Bytes of the full index as float16 over all bytes on disk, pictures and text apart.
+        """Compression ratio: bytes of the full index in float16 over all bytes on disk without thumbnails and text.
 
-        A full index has those as well.
+        A full index would need those as well.
         """
         rest = self.bytes - self.thumbnail_bytes - self.text_bytes
         return self.full_vector_bytes / rest if self.vector_bytes else 1.0
 
     @property
     def vectors_times_smaller(self) -> float:
-        """The same of the vectors alone."""
+        """Compression ratio of the vectors alone."""
         return self.full_vector_bytes / self.vector_bytes if self.vector_bytes else 1.0
 
 
 def index_info(snapshot: Snapshot) -> IndexInfo:
-    """Count one version of an index."""
-    state, s = snapshot.state, snapshot.settings
-    live = np.zeros(state.next_document, bool)
-    live[[number for number, version in state.documents.items() if version.live]] = True
-    seen = np.zeros_like(live)
-    pages = vectors = full = unreadable = provenance = thumbnails = 0
-    for segment in snapshot.segments().values():
-        rows = live[segment.document]
-        seen[segment.document[rows]] = True
-        kept = segment.kept[rows]
-        pages += int((kept > 0).sum())
-        unreadable += int((kept == 0).sum())
-        vectors += int(kept.sum(dtype=np.int64))
-        full += int(segment.full[rows].sum(dtype=np.int64))
-        provenance += int(segment.blob_numbers("provenance", "length")[rows].sum(dtype=np.int64))
-        thumbnails += int(segment.blob_numbers("thumbnail", "length")[rows].sum(dtype=np.int64))
-    layers = s.layers or {"window": s.window, "steps": s.steps}  # version 0.1 kept these two alone
+    """Count one commit of an index."""
+    s, live = snapshot.settings, snapshot.live_ids()
+    provenance = sum(
+        int(segment.column("provenance.length")[np.isin(segment.version, live)].sum(dtype=np.int64))
+        for segment in snapshot.segments().values()
+    )
+    one = snapshot.connection.execute
+    pages, unreadable, vectors, full = one(
+        "SELECT count(*) FILTER (WHERE vectors > 0), count(*) FILTER (WHERE vectors = 0), "
+        "coalesce(sum(vectors), 0), coalesce(sum(full_vectors), 0) "
+        "FROM pages JOIN versions ON versions.id = pages.version_id WHERE live"
+    ).fetchone()
+    (thumbnails,) = one("SELECT coalesce(sum(length(thumbnail)), 0) FROM page_payloads").fetchone()
+    (documents,) = one(
+        "SELECT count(*) FROM versions v WHERE live AND EXISTS "
+        f"(SELECT 1 FROM pages p WHERE p.id >= v.id << {PAGE_BITS} AND p.id < (v.id + 1) << {PAGE_BITS})"
+    ).fetchone()
+    layers = s.layers or {"window": [0, 0], "steps": 0}
     return IndexInfo(
-        documents=int(seen.sum()), pages=pages, vectors=vectors, full_vectors=full, bytes=folder_bytes(snapshot.folder),
+        documents=documents, pages=pages, vectors=vectors, full_vectors=full, bytes=folder_bytes(snapshot.folder),
         vector_bytes=vectors * s.coding.vector_bytes, provenance_bytes=provenance, thumbnail_bytes=thumbnails,
-        text_bytes=PageTexts(snapshot.folder).bytes,
-        full_vector_bytes=full * s.dim * 2, unreadable_pages=unreadable, model=s.model, method=s.method,
+        text_bytes=text_bytes(snapshot), full_vector_bytes=full * s.dim * 2, unreadable_pages=unreadable, model=s.model,
+        method=s.method,
         settings={
             "fingerprint": s.fingerprint, "dim": s.dim, "bits": s.bits, "window": list(layers["window"]),
-            "steps": layers["steps"], **_text_kept(s), **s.options,
+            "steps": layers["steps"], "text": _text_setting(s), **s.options,
         },
-        columns={**BUILT_IN, **state.columns},
+        columns=snapshot.columns,
     )  # fmt: skip
 
 
-def _text_kept(settings: IndexSettings) -> dict[str, str]:
-    return {"text": "with OCR" if settings.ocr else "yes"} if settings.text else {"text": "no"}
+def text_bytes(snapshot: Snapshot) -> int:
+    """Bytes of the pages' text and of its full-text index."""
+    one = snapshot.connection.execute
+    (texts,) = one("SELECT coalesce(sum(length(CAST(text AS BLOB))), 0) FROM texts").fetchone()
+    (words,) = one("SELECT coalesce(sum(length(block)), 0) FROM text_index_data").fetchone()
+    return int(texts + words)
+
+
+def _text_setting(settings: IndexSettings) -> str:
+    return ("with OCR" if settings.ocr else "yes") if settings.text else "no"
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of a folder and everything in it, as `du -sb` counts them; 0 if it does not exist."""
+    total = 0
+    for at, _, files in os.walk(folder):
+        for path in (at, *(os.path.join(at, name) for name in files)):
+            with suppress(FileNotFoundError):  # removed meanwhile
+                total += os.lstat(path).st_size
+    return total

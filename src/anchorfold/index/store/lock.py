@@ -1,4 +1,4 @@
-"""One writer at a time, across processes. The system frees the lock if its holder dies."""
+"""The writer lock: one writer at a time, across processes. The system releases it if its holder dies."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anchorfold.errors import LockedError
 from anchorfold.index.store.faults import moved, storage_errors
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 LOCK_FILE = "writer.lock"
 HOLDER_FILE = "writer.json"
@@ -23,32 +27,36 @@ def writer_lock(
     waiting: Callable[[str], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Iterator[None]:
-    """Hold the index for writing.
+    """Hold the writer lock of an index.
 
     Args:
         folder: the index.
-        wait: seconds to wait for another writer; negative waits for ever.
-        waiting: called once with a sentence on whom it waits for.
-        stop: asked while it waits; True ends the waiting as if the time were over.
+        wait: seconds to wait for another writer; negative waits indefinitely.
+        waiting: called once with a message if another process holds the lock.
+        stop: polled while waiting; True gives up.
     """
-    from filelock import FileLock, Timeout  # readers, who take no lock, need not wait for it
+    from filelock import FileLock, Timeout  # imported late: readers do not need it
 
-    if not folder.is_dir():  # the lock would make the folder anew, beside one that was moved
-        raise moved(folder)
     lock = FileLock(folder / LOCK_FILE)
     with storage_errors(folder):
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            if waiting is not None and wait:
-                waiting(f"{holder(folder)} is writing to {folder}: waiting for it.")
+        while True:
+            if not folder.is_dir():  # the lock would re-create the folder of an index that was moved
+                raise moved(folder)
             try:
-                lock.acquire(timeout=wait, cancel_check=stop)
-            except Timeout as error:
-                raise LockedError(f"{holder(folder)} is writing to {folder}: try again when it has ended.") from error
+                lock.acquire(timeout=0)
+            except Timeout:
+                if waiting is not None and wait:
+                    waiting(f"{holder(folder)} is writing to {folder}: waiting for it.")
+                try:
+                    lock.acquire(timeout=wait, cancel_check=stop)
+                except Timeout as error:
+                    raise LockedError(f"{holder(folder)} is writing to {folder}: try again later.") from error
+            if _is_current(lock, folder / LOCK_FILE):
+                break
+            lock.release()  # the folder was re-created while we waited: its lock is another file
     try:
         text = json.dumps({"process": os.getpid(), "machine": platform.node()})
-        with suppress(OSError):  # a courtesy to whoever waits: a full disk must not stop the writer here
+        with suppress(OSError):  # informative only: a full disk must not stop the writer here
             (folder / HOLDER_FILE).write_text(text)
         yield
     finally:
@@ -57,8 +65,17 @@ def writer_lock(
         lock.release()
 
 
+def _is_current(lock: BaseFileLock, path: Path) -> bool:
+    """Whether the file that is locked is the one at the path."""
+    try:
+        handle = lock._context.lock_file_fd
+        return handle is None or os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
 def holder(folder: Path) -> str:
-    """Who holds the lock, in words."""
+    """A description of the process that holds the lock."""
     try:
         data = json.loads((folder / HOLDER_FILE).read_text())
         return f"process {data['process']} on {data['machine']}"

@@ -1,8 +1,8 @@
-"""A file of columns: immutable, every byte of it under a checksum.
+"""A file of named arrays: immutable, memory-mapped, every byte of it covered by a checksum.
 
-Columns lie one after another, each filled up to 64 bytes; a footer names them with their checksums, and the log keeps
-the checksum of the footer. A long column is checked in blocks, so that some of its rows can be read without the others:
-the checksums of its blocks follow it, and the footer has the checksum of these.
+Columns are stored one after another, each padded to 64 bytes. A JSON footer lists them with their checksums, and the
+registry of the index stores the checksum of the footer. A long column is checked in blocks of 64 kB, so that some of
+its rows can be read without the others: the checksums of its blocks follow it, and the footer has their checksum.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import mmap
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,20 +20,28 @@ from typing import Any
 import numpy as np
 
 from anchorfold.errors import DamagedError
-from anchorfold.index.store.catalogue import FileEntry
 from anchorfold.index.store.durable import write_synced
+from anchorfold.index.store.faults import damaged
 
 ALIGNMENT = 64
-BLOCK = 1 << 16  # bytes of a long column under one checksum
+BLOCK = 1 << 16  # bytes of a long column covered by one checksum
 TAIL = struct.Struct("<II8s")  # length and checksum of the footer
-MAGIC = b"AFOLDSG2"
-SMALL = 1 << 20  # bytes of a file that is read rather than mapped: that takes no descriptor
-Fault = Callable[[str, Sequence[int]], DamagedError]  # from what is wrong, and numbers of the documents affected
+MAGIC = b"AFOLDSG3"
+SMALL = 1 << 20  # bytes: smaller files are read instead of mapped, which needs no descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """What the registry stores of a file: number of rows, bytes, and checksum of the footer."""
+
+    rows: int
+    bytes: int
+    checksum: int
 
 
 @dataclass(frozen=True)
-class Column:
-    """An array of a file to be written, in pieces: what they hold together is `shape` of `dtype`; `long` for blocks."""
+class FileColumn:
+    """An array to be written in pieces that together have `shape` and `dtype`; `long` columns have block checksums."""
 
     name: str
     dtype: str
@@ -42,13 +50,13 @@ class Column:
     long: bool = False
 
 
-def array_column(name: str, array: np.ndarray, long: bool = False) -> Column:
-    """A column that is at hand whole."""
-    return Column(name, array.dtype.str, array.shape, [array], long)
+def array_column(name: str, array: np.ndarray, long: bool = False) -> FileColumn:
+    """A column from a whole array."""
+    return FileColumn(name, array.dtype.str, array.shape, [array], long)
 
 
-def blob_columns(name: str, blobs: Sequence[bytes]) -> list[Column]:
-    """The columns of blobs that are at hand."""
+def blob_columns(name: str, blobs: list[bytes]) -> list[FileColumn]:
+    """Lengths, checksums and bytes of one blob per row."""
     return [
         array_column(f"{name}.length", np.array([len(b) for b in blobs], np.uint32)),
         array_column(f"{name}.checksum", np.array([zlib.crc32(b) for b in blobs], np.uint32)),
@@ -56,8 +64,8 @@ def blob_columns(name: str, blobs: Sequence[bytes]) -> list[Column]:
     ]
 
 
-class _Blocks:
-    """The checksums of the blocks of what is written piece by piece."""
+class _BlockChecksums:
+    """Checksums of the blocks of data that is written piece by piece."""
 
     def __init__(self) -> None:
         self.checksums: list[int] = []
@@ -75,18 +83,19 @@ class _Blocks:
             at += len(part)
 
     def data(self) -> bytes:
-        return np.array(self.checksums, "<u4").tobytes()
+        stored = np.array(self.checksums, "<u4").tobytes()
+        return stored + bytes(-len(stored) % ALIGNMENT)
 
 
-def write_columns(path: Path, rows: int, columns: Iterable[Column]) -> FileEntry:
-    """Write a file of columns to the disk; nothing names it yet."""
-    described: dict[str, Any] = {}
+def write_columns(path: Path, rows: int, columns: Iterable[FileColumn], header: Mapping[str, Any]) -> FileEntry:
+    """Write and sync a file; `header` is stored as JSON in the footer."""
+    directory: dict[str, Any] = {}
     written = footer_checksum = 0
 
     def parts() -> Iterator[bytes | memoryview]:
         nonlocal written, footer_checksum
         for column in columns:
-            start, checksum, blocks = written, 0, _Blocks()
+            start, checksum, blocks = written, 0, _BlockChecksums()
             for piece in column.pieces:
                 data = np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data
                 if column.long:
@@ -95,20 +104,19 @@ def write_columns(path: Path, rows: int, columns: Iterable[Column]) -> FileEntry
                     checksum = zlib.crc32(data, checksum)
                 written += len(data)
                 yield data
-            filling = bytes(-written % ALIGNMENT)
-            written += len(filling)
-            yield filling
-            description = [column.dtype, list(column.shape), start]
+            padding = bytes(-written % ALIGNMENT)
+            written += len(padding)
+            yield padding
+            entry = [column.dtype, list(column.shape), start]
             if column.long:
-                blocks.add(memoryview(filling))
+                blocks.add(memoryview(padding))
                 checksums = blocks.data()
-                checksums += bytes(-len(checksums) % ALIGNMENT)
                 written += len(checksums)
                 yield checksums
-                described[column.name] = [*description, zlib.crc32(checksums), len(blocks.checksums)]
+                directory[column.name] = [*entry, zlib.crc32(checksums), len(blocks.checksums)]
             else:
-                described[column.name] = [*description, zlib.crc32(filling, checksum)]
-        footer = json.dumps({"rows": rows, "columns": described}, separators=(",", ":")).encode()
+                directory[column.name] = [*entry, zlib.crc32(padding, checksum)]
+        footer = json.dumps({"rows": rows, "header": header, "columns": directory}, separators=(",", ":")).encode()
         footer_checksum = zlib.crc32(footer)
         written += len(footer) + TAIL.size
         yield footer
@@ -119,50 +127,55 @@ def write_columns(path: Path, rows: int, columns: Iterable[Column]) -> FileEntry
 
 
 class ColumnFile:
-    """An open file of columns. Each is verified when it is first used.
+    """An open file. Each column is verified when it is first used.
 
     Args:
         path: the file.
-        entry: what the log says of it.
-        fault: makes the error for a file that is not what was written.
+        entry: what the registry stores of it; None if the file is read without a registry.
+
+    Raises:
+        DamagedError: the file differs from what was written.
     """
 
-    def __init__(self, path: Path, entry: FileEntry, fault: Fault) -> None:
-        self.path, self.entry, self._fault = path, entry, fault
+    def __init__(self, path: Path, entry: FileEntry | None = None) -> None:
+        self.path = path
         self._lock = threading.Lock()
         self._verified: dict[str, np.ndarray] = {}
-        self._blocks: dict[
-            str, tuple[np.ndarray, np.ndarray]
-        ] = {}  # of long columns: checksums, and which are verified
+        self._blocks: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # long columns: checksums, and which are verified
         self._bytes = _contents(path)
-        self._described = self._footer()
+        footer, checksum = self._footer()
+        self.entry = entry or FileEntry(footer["rows"], len(self._bytes), checksum)
+        if (len(self._bytes), checksum) != (self.entry.bytes, self.entry.checksum):
+            raise self.fault("it is not the file that the index registered")
+        self.header: Mapping[str, Any] = footer["header"]
+        self._directory: Mapping[str, Any] = footer["columns"]
 
-    def fault(self, what: str, documents: Sequence[int] = ()) -> DamagedError:
-        """The error for something wrong in this file."""
-        return self._fault(f"{self.path.name}: {what}", documents)
+    def fault(self, problem: str) -> DamagedError:
+        """The error for damage in this file."""
+        return damaged(self.path.parent.parent, f"{self.path.name}: {problem}")
 
-    def _footer(self) -> Mapping[str, Any]:
-        if len(self._bytes) != self.entry.bytes:
-            raise self.fault(f"it has {len(self._bytes)} bytes instead of {self.entry.bytes}")
+    def _footer(self) -> tuple[dict[str, Any], int]:
+        if len(self._bytes) < TAIL.size:
+            raise self.fault("it is truncated")
         length, checksum, magic = TAIL.unpack(self._bytes[-TAIL.size :].data)
-        footer = self._bytes[-TAIL.size - length : -TAIL.size].tobytes() if length <= len(self._bytes) else b""
-        if magic != MAGIC or checksum != self.entry.checksum or zlib.crc32(footer) != checksum:
+        stored = self._bytes[-TAIL.size - length : -TAIL.size].tobytes() if length <= len(self._bytes) else b""
+        if magic != MAGIC or zlib.crc32(stored) != checksum:
             raise self.fault("its footer does not match its checksum")
-        described: Mapping[str, Any] = json.loads(footer)["columns"]
-        return described
+        footer: dict[str, Any] = json.loads(stored)
+        return footer, checksum
 
     def names(self) -> list[str]:
-        """Its columns."""
-        return list(self._described)
+        """The names of its columns."""
+        return list(self._directory)
 
     def column(self, name: str, verify: bool = True) -> np.ndarray:
-        """A column as an array; blobs are verified one by one instead."""
+        """A whole column; `verify=False` for blobs, which have their own checksums."""
         with self._lock:
             if name in self._verified:
                 return self._verified[name]
         array = self._array(name)
         if verify:
-            start, checksum, *blocks = self._described[name][2:]
+            start, checksum, *blocks = self._directory[name][2:]
             end = start + array.nbytes
             if blocks:
                 self._verify_blocks(name, np.arange(blocks[0]))
@@ -173,8 +186,8 @@ class ColumnFile:
         return array
 
     def rows(self, name: str, rows: slice | np.ndarray) -> np.ndarray:
-        """Some rows of a column; of a long one only the blocks that they lie in are verified."""
-        if name in self._verified or len(self._described[name]) == 4 or not self._described[name][1][0]:
+        """Some rows of a column; of a long column only the blocks that contain them are verified."""
+        if name in self._verified or len(self._directory[name]) == 4 or not self._directory[name][1][0]:
             return self.column(name)[rows]
         array = self._array(name)
         chosen = array[rows]
@@ -190,13 +203,13 @@ class ColumnFile:
         return chosen
 
     def _array(self, name: str) -> np.ndarray:
-        dtype, shape, start, *_ = self._described[name]
+        dtype, shape, start, *_ = self._directory[name]
         end = start + int(np.dtype(dtype).itemsize * np.prod(shape, dtype=np.int64))
         array: np.ndarray = self._bytes[start:end].view(np.dtype(dtype)).reshape(shape)
         return array
 
     def _verify_blocks(self, name: str, blocks: np.ndarray) -> None:
-        """Verify those blocks of a long column that were not yet; threads may do it twice, and nothing comes of it."""
+        """Verify blocks that were not verified yet; two threads may do it twice without harm."""
         _, verified = self._block_checksums(name)
         for block in blocks[~verified[blocks]].tolist():
             if not self._block_matches(name, block):
@@ -204,9 +217,9 @@ class ColumnFile:
             verified[block] = True
 
     def _block_checksums(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """What the blocks of a long column should have, and which were verified."""
+        """Expected checksums of the blocks of a long column, and which blocks were verified."""
         if name not in self._blocks:
-            _, _, _, checksum, count = self._described[name]
+            _, _, _, checksum, count = self._directory[name]
             end = self._end(name)
             stored = self._bytes[end : end + 4 * count + -4 * count % ALIGNMENT]
             if zlib.crc32(stored.data) != checksum:
@@ -215,31 +228,27 @@ class ColumnFile:
         return self._blocks[name]
 
     def _block_matches(self, name: str, block: int) -> bool:
-        first = self._described[name][2] + block * BLOCK
+        first = self._directory[name][2] + block * BLOCK
         data = self._bytes[first : min(first + BLOCK, self._end(name))].data
         return zlib.crc32(data) == int(self._block_checksums(name)[0][block])
 
     def _end(self, name: str) -> int:
-        """Where a column and what fills it up end."""
-        end: int = self._described[name][2] + self._array(name).nbytes
+        """Where a column and its padding end."""
+        end: int = self._directory[name][2] + self._array(name).nbytes
         return end + -end % ALIGNMENT
 
     def intact_bytes(self, name: str, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """`(n,)` true where the bytes from `starts` to `stops (n,)` of a column are in blocks as they were written."""
-        if len(self._described[name]) == 4:
-            self.column(name)  # one checksum for all: raises
+        """`(n,)` true where the bytes from `starts` to `stops (n,)` of a long column are in intact blocks."""
+        if len(self._directory[name]) == 4:
+            self.column(name)  # a single checksum: raises
             return np.ones(len(starts), bool)
-        count = self._described[name][4]
-        broken = np.array([not self._block_matches(name, block) for block in range(count)], np.int64)
-        before = np.concatenate(([0], broken.cumsum()))
+        broken = [not self._block_matches(name, block) for block in range(self._directory[name][4])]
+        before = np.concatenate(([0], np.array(broken, np.int64).cumsum()))
         whole: np.ndarray = (before[-(-stops // BLOCK)] == before[starts // BLOCK]) | (starts == stops)
         return whole
 
     def _mismatch(self, name: str) -> DamagedError:
-        return self.fault(f"its {name} do not match their checksum", self._owners(name))
-
-    def _owners(self, name: str) -> Sequence[int]:
-        return ()
+        return self.fault(f"the column {name} does not match its checksum")
 
 
 def _contents(path: Path) -> np.ndarray:
@@ -248,5 +257,5 @@ def _contents(path: Path) -> np.ndarray:
         file.seek(0)
         if size <= SMALL:
             return np.frombuffer(bytearray(file.read()), np.uint8)
-        # torch wants arrays that it might write to; copy-on-write keeps the file safe.
+        # torch requires writable arrays; copy-on-write protects the file.
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
