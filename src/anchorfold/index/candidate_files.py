@@ -7,6 +7,8 @@ vector file is ignored by searches, which scan instead, and is built again by th
 from __future__ import annotations
 
 import logging
+import os
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -98,13 +100,21 @@ def _open_lists(snapshot: Snapshot, number: int, segment: Segment, centroids: Co
 def _open(path: Path) -> ColumnFile | None:
     """A derived file, verified; None if it is missing or damaged."""
     try:
-        file = ColumnFile(path)
-        for name in file.names():
-            file.column(name)
-    except (FileNotFoundError, DamagedError, KeyError) as error:
-        if not isinstance(error, FileNotFoundError):
-            _log.warning("%s is damaged: it is ignored, and built again by the next `anchorfold index`.", path)
+        status = os.stat(path)
+        return _verified(path, (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size))
+    except FileNotFoundError:
         return None
+    except (DamagedError, KeyError):
+        _log.warning("%s is damaged: it is ignored, and built again by the next `anchorfold index`.", path)
+        return None
+
+
+@lru_cache(64)
+def _verified(path: Path, identity: tuple[int, ...]) -> ColumnFile:
+    """An open derived file; `identity` distinguishes it from an earlier file of the same name."""
+    file = ColumnFile(path)
+    for name in file.names():
+        file.column(name)
     return file
 
 

@@ -216,7 +216,7 @@ class EmbeddedStore(SqliteStore):
 
     def documents_with(self, column: str) -> set[str]:
         """Paths of documents that have a value in a metadata column."""
-        query = "SELECT path FROM documents, json_each(documents.metadata) WHERE key = ?"
+        query = "SELECT documents.path FROM documents, json_each(documents.metadata) WHERE key = ?"
         return self.read(lambda snapshot: {path for (path,) in snapshot.connection.execute(query, (column,))})
 
     # The index.

@@ -50,7 +50,16 @@ class PageSearch:
 
     def with_scanner(self, function: Callable[[Snapshot, Scanner], T]) -> T:
         """Call a function with the newest commit and its scanner."""
-        return self.store.read(lambda snapshot: function(snapshot, self.scanner(snapshot)))
+
+        def call(snapshot: Snapshot) -> tuple[T] | None:
+            scanner = self._scanner
+            if scanner is not None and scanner.live.version.is_after(snapshot.version):
+                return None  # another thread has loaded a later commit: start again with that one
+            return (function(snapshot, self.scanner(snapshot)),)
+
+        if (result := self.store.read(call)) is not None:
+            return result[0]
+        return self.store.read(lambda snapshot: function(snapshot, self.scanner(snapshot)))  # or it was restored
 
     def hits(
         self,

@@ -45,8 +45,10 @@ class LanceSource(VectorSource):
 
     @cached_property
     def _table(self) -> Any:
-        import lancedb
-
+        try:
+            import lancedb
+        except ImportError as error:
+            raise AnchorFoldError("reading Lance tables requires lancedb: pip install 'anchorfold[lance]'.") from error
         folder, name = self._place
         try:
             return lancedb.connect(folder).open_table(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import time
@@ -23,9 +24,10 @@ from anchorfold.index.filters.conditions import (
     columns_of,
     like_matches,
 )
-from anchorfold.index.store.records import BUILT_IN, FROM_FILE
+from anchorfold.index.store.records import BUILT_IN, FROM_FILE, Plain
 
 FILTER_SECONDS = 10.0
+TOO_DEEP = ("parser stack overflow", "Expression tree is too large")  # of SQLite, which has limits of its own
 STEPS = 10_000  # SQLite instructions between two checks of the time
 READABLE = {"documents", "versions", "pages", "live_documents", "live_pages", "json_each"}
 FUNCTIONS = {"json_extract", "json_each", "date", "coalesce", "count", "folder_of", "kind_of", "like_matches"}
@@ -74,7 +76,7 @@ def compile_filter(parsed: Parsed, public: bool) -> Condition:
             right = (
                 column_sql(parsed.right.name, public)
                 if isinstance(parsed.right, Column)
-                else Condition("?", (parsed.right,))
+                else Condition("?", (_parameter(parsed.right),))
             )
             return Condition(f"{left.sql} {parsed.operator} {right.sql}", left.parameters + right.parameters)
     column = column_sql(parsed.column, public)
@@ -85,11 +87,21 @@ def compile_filter(parsed: Parsed, public: bool) -> Condition:
             return Condition(f"{column.sql} IS {int(parsed.value)}", column.parameters)
         case InValues():
             marks = ", ".join("?" * len(parsed.values))
-            return Condition(f"{column.sql} IN ({marks})", (*column.parameters, *parsed.values))
+            return Condition(f"{column.sql} IN ({marks})", (*column.parameters, *map(_parameter, parsed.values)))
         case Like():
             return Condition(
                 f"like_matches(?, {int(parsed.ignore_case)}, {column.sql})", (parsed.pattern, *column.parameters)
             )
+
+
+def _parameter(value: Plain) -> Plain:
+    """A value that SQLite can bind: integers beyond 64 bits become floats."""
+    if not isinstance(value, int) or -(2**63) <= value < 2**63:
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def column_sql(name: str, public: bool = False) -> Condition:
@@ -134,6 +146,8 @@ def protected(connection: sqlite3.Connection, seconds: float = FILTER_SECONDS, t
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_INTERRUPT:
             raise FilterError(f"the filter took longer than {seconds:g} seconds: use a simpler one.") from error
+        if str(error).startswith(TOO_DEEP):
+            raise FilterError("the filter is nested too deeply.") from error
         raise
     finally:
         connection.set_authorizer(None)

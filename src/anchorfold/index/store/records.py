@@ -24,6 +24,10 @@ class Version(NamedTuple):
     commits: int
     token: str
 
+    def is_after(self, other: Version) -> bool:
+        """Whether this is a later commit of the same index."""
+        return self.index_id == other.index_id and self.commits > other.commits
+
 
 @dataclass(frozen=True)
 class PageText:

@@ -26,7 +26,7 @@ from anchorfold.index.store.lock import writer_lock
 from anchorfold.index.store.merging import tiers_to_merge, with_garbage, write_rows
 from anchorfold.index.store.public_names import public_name
 from anchorfold.index.store.records import DocumentState, PageRow, PageText, Plain, Version, merged_metadata
-from anchorfold.index.store.schema import VECTORS, page_id
+from anchorfold.index.store.schema import VECTORS, page_id, page_range
 from anchorfold.index.store.segment import OpenSegments, Segment, page_columns, segment_path
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.index.store.snapshot import Snapshot
@@ -251,6 +251,11 @@ class SqliteStore:
                     )
                     if not version.live:
                         index_texts(connection, version.id)
+                        connection.execute(
+                            "UPDATE index_info SET text_complete = 0 WHERE EXISTS (SELECT 1 FROM pages WHERE id >= ? "
+                            "AND id < ? AND vectors > 0 AND id NOT IN (SELECT page_id FROM texts))",
+                            page_range(version.id),
+                        )
 
     def touch(self, source: str, size: int, modified: int) -> None:
         """Store the size and time of a document whose file was written again with the same content."""
@@ -299,31 +304,19 @@ class SqliteStore:
         Returns:
             The number of documents that changed.
         """
-        changed = 0
         if not values and not types:
             return 0
+        documents, unused = self.read(lambda snapshot: _metadata_changes(snapshot.connection, values, types))
+        known = self.read(lambda snapshot: snapshot.given_columns)
+        if not documents and not unused & known.keys() and types.items() <= known.items():
+            return 0  # no commit: open readers keep what they have in memory
         with self.transaction() as connection:
-            for source, given in values.items():
-                found = connection.execute(
-                    "SELECT id, name, public_name, metadata FROM documents WHERE path = ?", (source,)
-                ).fetchone()
-                if found is None:
-                    continue
-                identity, name, public, before = found
-                after = merged_metadata(json.loads(before), given)
-                if json.dumps(after, sort_keys=True) != json.dumps(json.loads(before), sort_keys=True):
-                    write_document(connection, identity, source, name, public, after)
-                    changed += 1
+            for identity, source, name, public, metadata in documents:
+                write_document(connection, identity, source, name, public, metadata)
             upsert = "INSERT INTO metadata_columns VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET type = excluded.type"
             connection.executemany(upsert, types.items())
-            cleared = {
-                name for given in values.values() for name, value in given.items() if value is None
-            } - types.keys()
-            in_use = "SELECT 1 FROM documents, json_each(documents.metadata) WHERE key = ? LIMIT 1"
-            for name in cleared:
-                if connection.execute(in_use, (name,)).fetchone() is None:
-                    connection.execute("DELETE FROM metadata_columns WHERE name = ?", (name,))
-        return changed
+            connection.executemany("DELETE FROM metadata_columns WHERE name = ?", ((name,) for name in unused))
+        return len(documents)
 
     def enable_text(self, ocr: bool) -> None:
         """Store the text of pages from now on, with `ocr` also of pages without a text layer."""
@@ -423,3 +416,29 @@ def _belongs(path: Path, index_id: str) -> bool:
         return bool(Segment(path).header["index_id"] == index_id)
     except (DamagedError, KeyError):
         return True
+
+
+def _metadata_changes(
+    connection: sqlite3.Connection, values: Mapping[str, Mapping[str, Plain | None]], types: Mapping[str, str]
+) -> tuple[list[tuple[int, str, str, str, dict[str, Plain]]], set[str]]:
+    """Rows of documents whose metadata changes, and columns without types that no document uses afterwards."""
+    documents: dict[str, tuple[int, str, str, str, dict[str, Plain]]] = {}
+    for source, given in values.items():
+        found = connection.execute(
+            "SELECT id, name, public_name, metadata FROM documents WHERE path = ?", (source,)
+        ).fetchone()
+        if found is None:
+            continue
+        identity, name, public, stored = found
+        before = json.loads(stored)
+        after = merged_metadata(before, given)
+        if json.dumps(after, sort_keys=True) != json.dumps(before, sort_keys=True):  # true, 1 and 1.0 differ
+            documents[source] = (identity, source, name, public, after)
+    users = "SELECT documents.path FROM documents, json_each(documents.metadata) WHERE key = ?"
+    cleared = {name for given in values.values() for name, value in given.items() if value is None} - types.keys()
+    unused = {
+        name
+        for name in cleared
+        if all(path in documents and name not in documents[path][4] for (path,) in connection.execute(users, (name,)))
+    }
+    return list(documents.values()), unused

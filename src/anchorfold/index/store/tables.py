@@ -99,16 +99,16 @@ def insert_pages(
             for identity, row in zip(identities, rows, strict=True)
         ),
     )
-    for identity, row in zip(identities, rows, strict=True):
+    live: dict[int, list[int]] = {}
+    for identity, version, row in zip(identities, versions, rows, strict=True):
         if row.thumbnail or row.problem:
             insert_payload(connection, identity, row.thumbnail, row.problem)
         if settings.text and row.text is not None:
             insert_text(connection, identity, row.text)
-    if settings.text:
-        live = {version for version, row in zip(versions, rows, strict=True) if row.live and row.text is not None}
-        for version in sorted(live):
-            new = [i for i, v, r in zip(identities, versions, rows, strict=True) if v == version and r.text is not None]
-            index_texts(connection, version, new)
+            if row.live:
+                live.setdefault(version, []).append(identity)
+    for version, new in sorted(live.items()):
+        index_texts(connection, version, new)
 
 
 def insert_payload(connection: sqlite3.Connection, identity: int, thumbnail: bytes, problem: str | None) -> None:
