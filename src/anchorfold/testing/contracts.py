@@ -1,4 +1,4 @@
-"""What every compressor, page encoder, export target and source of vectors keeps to: run these on your own.
+"""Tests that every compressor, page encoder, export target, source of vectors and page store must pass.
 
     from anchorfold.testing.contracts import CompressorContract
 
@@ -30,6 +30,7 @@ from anchorfold.index.export import Exporter
 from anchorfold.index.store.records import PageRow
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.page import EncodedPage, PageState, PatchGrid
+from anchorfold.testing.store_contract import STORE_SETTINGS, StoreContract
 from anchorfold.vectors.source import VectorSource
 
 LAYERS = LayerSettings(window=(1, 2), sap_window=(0, 1), layers=4, universal=5)
@@ -278,9 +279,11 @@ def _row(number: int, page: PageState | None) -> PageRow:
 
 
 __all__: Sequence[str] = [
+    "STORE_SETTINGS",
     "CompressorContract",
     "EncoderContract",
     "ExporterContract",
+    "StoreContract",
     "VectorSourceContract",
     "invented_images",
     "invented_page",

@@ -81,12 +81,12 @@ def index_info(snapshot: Snapshot) -> IndexInfo:
         for segment in snapshot.segments().values()
     )
     one = snapshot.connection.execute
-    pages, unreadable, vectors, full = one(
+    pages, unreadable, vectors, full, thumbnails, texts = one(
         "SELECT count(*) FILTER (WHERE vectors > 0), count(*) FILTER (WHERE vectors = 0), "
-        "coalesce(sum(vectors), 0), coalesce(sum(full_vectors), 0) "
-        "FROM pages JOIN versions ON versions.id = pages.version_id WHERE live"
+        "coalesce(sum(vectors), 0), coalesce(sum(full_vectors), 0), coalesce(sum(thumbnail_bytes), 0), "
+        "coalesce(sum(text_bytes), 0) FROM pages JOIN versions ON versions.id = pages.version_id WHERE live"
     ).fetchone()
-    (thumbnails,) = one("SELECT coalesce(sum(length(thumbnail)), 0) FROM page_payloads").fetchone()
+    (words,) = one("SELECT coalesce(sum(length(block)), 0) FROM text_index_data").fetchone()
     (documents,) = one(
         "SELECT count(*) FROM versions v WHERE live AND EXISTS "
         f"(SELECT 1 FROM pages p WHERE p.id >= v.id << {PAGE_BITS} AND p.id < (v.id + 1) << {PAGE_BITS})"
@@ -95,7 +95,7 @@ def index_info(snapshot: Snapshot) -> IndexInfo:
     return IndexInfo(
         documents=documents, pages=pages, vectors=vectors, full_vectors=full, bytes=folder_bytes(snapshot.folder),
         vector_bytes=vectors * s.coding.vector_bytes, provenance_bytes=provenance, thumbnail_bytes=thumbnails,
-        text_bytes=text_bytes(snapshot), full_vector_bytes=full * s.dim * 2, unreadable_pages=unreadable, model=s.model,
+        text_bytes=texts + words, full_vector_bytes=full * s.dim * 2, unreadable_pages=unreadable, model=s.model,
         method=s.method,
         settings={
             "fingerprint": s.fingerprint, "dim": s.dim, "bits": s.bits, "window": list(layers["window"]),
@@ -103,14 +103,6 @@ def index_info(snapshot: Snapshot) -> IndexInfo:
         },
         columns=snapshot.columns,
     )  # fmt: skip
-
-
-def text_bytes(snapshot: Snapshot) -> int:
-    """Bytes of the pages' text and of its full-text index."""
-    one = snapshot.connection.execute
-    (texts,) = one("SELECT coalesce(sum(length(CAST(text AS BLOB))), 0) FROM texts").fetchone()
-    (words,) = one("SELECT coalesce(sum(length(block)), 0) FROM text_index_data").fetchone()
-    return int(texts + words)
 
 
 def _text_setting(settings: IndexSettings) -> str:

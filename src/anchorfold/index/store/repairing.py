@@ -367,6 +367,11 @@ def _fill(
     for table, stored in (("page_payloads", salvaged.payloads), ("texts", salvaged.texts)):
         usable = (row for identity, row in stored.items() if identity in pages)
         connection.executemany(f"INSERT INTO {table} VALUES (?, ?, ?, ?)", usable)
+    connection.execute(
+        "UPDATE pages SET "
+        "thumbnail_bytes = coalesce((SELECT length(thumbnail) FROM page_payloads WHERE page_id = pages.id), 0), "
+        "text_bytes = coalesce((SELECT length(CAST(text AS BLOB)) FROM texts WHERE page_id = pages.id), 0)"
+    )
     connection.executemany("INSERT INTO metadata_columns VALUES (?, ?)", salvaged.columns)
     connection.execute("INSERT INTO text_index (text_index) VALUES ('rebuild')")
 

@@ -116,12 +116,14 @@ def insert_payload(connection: sqlite3.Connection, identity: int, thumbnail: byt
     image = thumbnail or None
     row = (identity, image, problem, payload_checksum(identity, image, problem))
     connection.execute("INSERT OR REPLACE INTO page_payloads VALUES (?, ?, ?, ?)", row)
+    connection.execute("UPDATE pages SET thumbnail_bytes = ? WHERE id = ?", (len(thumbnail), identity))
 
 
 def insert_text(connection: sqlite3.Connection, identity: int, text: PageText) -> None:
     """Insert or replace the text of a page, without its full-text index."""
     row = (identity, spaced(text.text), int(text.ocr))
     connection.execute("INSERT OR REPLACE INTO texts VALUES (?, ?, ?, ?)", (*row, row_checksum(*row)))
+    connection.execute("UPDATE pages SET text_bytes = ? WHERE id = ?", (len(row[1].encode()), identity))
 
 
 def _chosen(version: int, identities: Sequence[int] | None) -> tuple[str, list[int]]:
