@@ -88,6 +88,6 @@ class NumberReader:
 def index_settings(**changes: Any) -> IndexSettings:
     defaults: dict[str, Any] = {
         "model": NumberReader.name, "fingerprint": NumberReader.fingerprint, "dim": DIM, "method": "1d-pooling",
-        "options": {"ratio": 0.25}, "window": (1, 2), "steps": 6,
+        "options": {"ratio": 0.25},
     }  # fmt: skip
     return IndexSettings(**{**defaults, **changes})
