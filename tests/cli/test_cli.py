@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from anchorfold.index.store.pages import PageRow
+from anchorfold.index.store.table import PageTable
 from fpdf import FPDF
 from PIL import Image
 
@@ -17,8 +19,6 @@ from anchorfold.backbones.nano.query_side import QuerySide
 from anchorfold.index.candidate_files import update_lists
 from anchorfold.index.candidates import FIRST_PAGES
 from anchorfold.index.store.lock import writer_lock
-from anchorfold.index.store.pages import PageRow
-from anchorfold.index.store.table import PageTable
 from benchmarks.invented_index import append_pages, new_table, random_pages
 from tests.cli.processes import run
 from tests.forked import ENVIRONMENT, running

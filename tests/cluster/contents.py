@@ -1,7 +1,8 @@
 """What an index holds, for comparing two."""
 
-from anchorfold.index.store.checking import check
 from anchorfold.index.store.table import PageTable
+
+from anchorfold.index.store.checking import check
 
 
 def contents(index) -> dict:

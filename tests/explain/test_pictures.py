@@ -10,8 +10,8 @@ from pypdfium2 import PdfDocument
 
 from anchorfold import AnchorFold, Index, PatchGrid
 from anchorfold.demo.corpus import handbook
+from anchorfold.documents.originals import find_image
 from anchorfold.errors import AnchorFoldError
-from anchorfold.explain.originals import find_image
 from anchorfold.explain.pictures import draw, explain, light
 from tests.drawn_figures import recorded_figures, shows_colours
 from tests.number_reader import NumberReader, read_number, write_pdf

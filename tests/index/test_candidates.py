@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from anchorfold.index.store.pages import PageRow
+from anchorfold.index.store.table import PageTable
 
 from anchorfold.index import candidate_files, scan
 from anchorfold.index.agreement import agreement
@@ -11,8 +13,6 @@ from anchorfold.index.centroids import Nearest, centroid_count, find_centroids, 
 from anchorfold.index.live import LivePages
 from anchorfold.index.scan import Scanner
 from anchorfold.index.store.checking import check, repair_index
-from anchorfold.index.store.pages import PageRow
-from anchorfold.index.store.table import PageTable
 from anchorfold.page import EncodedPage
 from tests.number_reader import index_settings
 

@@ -1,8 +1,9 @@
 from pathlib import Path
 
+from anchorfold.index.store.pages import DocumentState
+
 from anchorfold.documents.files import Document
 from anchorfold.index.plan import make_plan, missing_documents
-from anchorfold.index.store.pages import DocumentState
 
 
 def document(path, size=3, modified=4, name=None):

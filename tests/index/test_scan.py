@@ -4,6 +4,8 @@ import threading
 import numpy as np
 import pytest
 import torch
+from anchorfold.index.store.pages import PageRow
+from anchorfold.index.store.table import PageTable
 
 from anchorfold import maxsim
 from anchorfold.index import products, scan
@@ -11,8 +13,6 @@ from anchorfold.index.coding import BITS, Coding
 from anchorfold.index.live import LivePages, equal_blocks
 from anchorfold.index.products import integer_maxima, integers_are_quick, numpy_maxima, torch_maxima
 from anchorfold.index.scan import Scanner, best_of, first_best
-from anchorfold.index.store.pages import PageRow
-from anchorfold.index.store.table import PageTable
 from anchorfold.page import EncodedPage
 from tests.number_reader import index_settings
 

@@ -9,12 +9,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from anchorfold.index.store.table import PageTable
+from anchorfold.index.store.texts import PAGE_BITS, PageText
 
 from anchorfold import AnchorFold, Index
 from anchorfold.errors import AnchorFoldError, DamagedError, MismatchError
 from anchorfold.index.store.checking import check, repair_index
-from anchorfold.index.store.table import PageTable
-from anchorfold.index.store.texts import PAGE_BITS, PageText
 from tests.number_reader import NumberReader, page_image, write_pdf
 from tests.text_pages import write_text_pdf
 

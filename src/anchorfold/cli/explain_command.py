@@ -41,8 +41,8 @@ def explain_command(
     document, number = split_page(page) if page else best_page(opened, query)
     if compare:
         from anchorfold.backbones.encoder import require_comparable
+        from anchorfold.documents.originals import find_image
         from anchorfold.evaluation.figures.case_study import draw_case_study, parse_box
-        from anchorfold.explain.originals import find_image
 
         image, original = find_image(opened.page(document, number)[1], opened.model.page_pixels)
         if not original:

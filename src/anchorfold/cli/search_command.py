@@ -64,8 +64,12 @@ def search_command(
     for text, hits in zip(texts, answers, strict=True):
         if as_json:
             print(json.dumps({"query": text, "results": [as_result(h) for h in hits]}, ensure_ascii=False))
+        elif hits:
+            show(text, hits, titled=len(texts) > 1)
         else:
-            show(text, hits, titled=len(texts) > 1, filtered=where is not None)
+            err.print(f"No results for {text!r}: {opened.no_result_reason(text, mode, where)}.", markup=False)
+    if not any(answers):
+        raise typer.Exit(1)
 
 
 def read_queries(name: str) -> list[str]:
@@ -97,12 +101,8 @@ def as_result(hit: Hit) -> dict[str, object]:
     return result
 
 
-def show(text: str, hits: list[Hit], titled: bool, filtered: bool = False) -> None:
-    """A table of pages."""
-    if not hits:
-        why = "the filter leaves no page" if filtered else "the index is empty"
-        err.print(f"nothing found for {text!r}: {why}, or the query holds no word.", markup=False)
-        return
+def show(text: str, hits: list[Hit], titled: bool) -> None:
+    """Print a table of pages."""
     rows: list[tuple[object, ...]] = [(i + 1, f"{h.score:.3f}", h.document, h.page) for i, h in enumerate(hits)]
     columns = [("", "right"), ("score", "right"), ("document", "left"), ("page", "right")]
     if any(h.text is not None for h in hits):

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from anchorfold.documents.files import system_path
+from anchorfold.documents.originals import is_unchanged
 from anchorfold.documents.page_text import Box, page_text, word_boxes
 from anchorfold.errors import UnreadableDocumentError
-from anchorfold.explain.originals import is_unchanged
 from anchorfold.index import Index
 
 

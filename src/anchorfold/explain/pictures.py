@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
+from anchorfold.documents.originals import find_image
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explain.evidence import Evidence, evidence, raster
-from anchorfold.explain.originals import find_image
 from anchorfold.page import PatchGrid
 from anchorfold.scoring import score_retention
 

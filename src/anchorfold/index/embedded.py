@@ -11,6 +11,7 @@ from anchorfold.errors import AnchorFoldError
 from anchorfold.index.candidate_files import update_lists
 from anchorfold.index.filters.where import parse_where
 from anchorfold.index.hits import EVERYTHING, Hit, PageKey, Selection
+from anchorfold.index.scan import Scanner
 from anchorfold.index.searching import PageSearch, page_hits, page_ids, selected_versions, text_condition
 from anchorfold.index.store import text_search
 from anchorfold.index.store.checking import Damage, check
@@ -82,6 +83,24 @@ class EmbeddedStore(SqliteStore):
             ]
 
         return self.read(search)
+
+    def no_match_reason(self, query: str, where: str | None = None) -> str:
+        """Why a text search returned nothing."""
+        expression = match_expression(query)
+        if not expression:
+            return "the query contains no word"
+        if where is not None and self.search_text(query, 1):
+            return "no page that the filter allows contains these words"
+        return "no page contains these words"
+
+    def search_anything(self, selection: Selection) -> bool:
+        """Whether a selection contains any page with vectors."""
+
+        def find(snapshot: Snapshot, scanner: Scanner) -> bool:
+            allowed = self.pages.allowed(snapshot, scanner.live, selection)
+            return bool((scanner.live.allowed if allowed is None else allowed & scanner.live.allowed).any())
+
+        return self.pages.with_scanner(find)
 
     def text_scores(self, query: str, pages: Sequence[PageKey]) -> dict[PageKey, float | None]:
         """BM25 scores of some pages: 0 without a match, None without text; pages that no longer exist are left out."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import base64
+import io
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from html import escape
+from typing import TYPE_CHECKING, Literal, get_args
 
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index.filters.values import Value
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 Mode = Literal["visual", "text", "hybrid"]
 MODES: tuple[str, ...] = get_args(Mode)
@@ -36,6 +42,7 @@ class Hit:
         metadata: metadata of the document by column.
         public_name: name of the document without absolute paths, for clients of a server.
         page_id: identifier of the page for clients of a server; stable while the document exists.
+        render: renders the page; set by an open index.
 
     Examples:
         >>> hit = index.search("net revenue by region")[0]
@@ -52,8 +59,32 @@ class Hit:
     snippet: str = ""
     matches: tuple[tuple[int, int], ...] = ()
     metadata: Mapping[str, Value] = field(default_factory=dict, compare=False)
-    public_name: str = field(default="", compare=False)
-    page_id: str = field(default="", compare=False)
+    public_name: str = field(default="", compare=False, repr=False)
+    page_id: str = field(default="", compare=False, repr=False)
+    render: Callable[[Hit, int], Image] | None = field(default=None, compare=False, repr=False)
+
+    def image(self, pixels: int = 1000) -> Image:
+        """The page as a PIL image, at most `pixels` on its longer side.
+
+        It is rendered from the original file if that is unchanged, otherwise it is the stored thumbnail.
+        """
+        if self.render is None:
+            raise AnchorFoldError(f"{self.document} page {self.page} was not returned by an open index: search again.")
+        return self.render(self, pixels)
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        self.image(400).save(buffer, "PNG")
+        return buffer.getvalue()
+
+    def _repr_html_(self) -> str:
+        name = f"{escape(self.document)}, page {self.page}, score {self.score:.3f}"
+        try:
+            picture = base64.b64encode(self._repr_png_()).decode()
+        except AnchorFoldError as error:
+            return f"<p>{name} ({escape(str(error))})</p>"
+        image = f'<img alt="{name}" src="data:image/png;base64,{picture}">'
+        return f"<figure>{image}<figcaption>{name}<br>{escape(self.snippet)}</figcaption></figure>"
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ moment.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -26,6 +27,7 @@ from anchorfold.index.store.snapshot import StoredPage
 
 if TYPE_CHECKING:
     import numpy as np
+    from PIL.Image import Image
     from torch import Tensor
 
     from anchorfold.backbones.encoder import PageEncoder
@@ -44,6 +46,22 @@ class IndexReader:
 
     def __init__(self, store: EmbeddedStore, model: IndexModel) -> None:
         self._store, self._given_model = store, model
+
+    def __repr__(self) -> str:
+        s = self.settings
+        options = ", ".join(f"{name}={value}" for name, value in s.options.items())
+        return f"{type(self).__name__}({str(self.path)!r}, {len(self)} documents, {s.model}, {s.method}({options}))"
+
+    def __len__(self) -> int:
+        """The number of documents."""
+        return len(self._store.names())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the documents."""
+        return iter(sorted(self._store.names().values()))
 
     # What it is.
 
@@ -126,8 +144,16 @@ class IndexReader:
         mode = mode or self.modes[0]
         require_mode(mode)
         selection = Selection(documents, where)
-        hits = self._search(texts, top, mode, selection, exact, candidates)
+        answers = self._search(texts, top, mode, selection, exact, candidates)
+        hits = [[replace(hit, render=self._render) for hit in answer] for answer in answers]
         return hits[0] if isinstance(query, str) else hits
+
+    def _render(self, hit: Hit, pixels: int) -> Image:
+        from anchorfold.documents.originals import find_image
+
+        image, _ = find_image(self.details_at(hit.source, hit.page), pixels * pixels)
+        image.thumbnail((pixels, pixels))
+        return image
 
     def _search(
         self, texts: Sequence[str], top: int, mode: Mode, selection: Selection, exact: bool | None = None,
@@ -172,6 +198,19 @@ class IndexReader:
         """As `search` for clients of a server: documents are selected and filtered by their public names."""
         self._store.refresh()
         return self._search([query], top, mode or self.modes[0], Selection(document, where, public=True))[0]
+
+    def no_result_reason(self, query: str, mode: Mode | None = None, where: str | None = None) -> str:
+        """Why a search returned nothing."""
+        mode = mode or self.modes[0]
+        if not self._store.names():
+            return "the index is empty"
+        if mode == "text":
+            return self._store.no_match_reason(query, where)
+        if where is not None and not self._store.search_anything(Selection(where=where)):
+            return "the filter matches no page"
+        if not len(self.encode_queries([query])[0]):
+            return f"the model {self.settings.model} finds no word that it can read in the query"
+        return "no page matches"
 
     def encode_queries(self, texts: Sequence[str]) -> Sequence[Tensor | np.ndarray]:
         """`(tokens, d)` vectors of queries, by the light query side of the model where it has one."""
@@ -229,6 +268,14 @@ class IndexReader:
     def text_at(self, source: str, page: int) -> PageText | None:
         """The text of a page, by the absolute path of its document; None if it is not stored."""
         return self._store.page_text(source, page)
+
+    def snippet(self, query: str, source: str, page: int) -> str:
+        """A passage of a page that matches a query, or its whole text in one line; empty without text."""
+        passages = self._store.snippets(query, [(source, page)]) if self.has_text else {}
+        if passages:
+            return passages[source, page].text
+        stored = self.text_at(source, page)
+        return "" if stored is None else " ".join(stored.text.split())
 
     def matched_words(self, query: str, source: str, page: int) -> list[str]:
         """The words of a page that match a query, as they occur on the page; none if the index stores no text."""

@@ -1,4 +1,4 @@
-"""Words for full-text search: how a page's text is split into them, and what a query asks for."""
+"""Words for full-text search: how the text of a page is split, and how a query becomes an FTS5 expression."""
 
 from __future__ import annotations
 
@@ -13,6 +13,16 @@ _PIECES = re.compile(r'"([^"]*)"|(\S+)')
 _WORD = re.compile(r"[^\W_]+")
 _UNWANTED = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b\ufeff\ufffe\uffff\ud800-\udfff]")
 MOST_TERMS = 64  # of a query
+# Articles, prepositions and conjunctions of English, German, French, Spanish and Italian that are not names of anything.
+# Question words are not among them: headings such as "How do I ..." are found by them (docs/guides/text.md).
+_STOP_WORDS = """
+a an and are as at be by for from in is it its of on or that the these this to was were with
+das dem den der des ein eine einer eines im ist mit oder und von zu zum zur
+au aux avec dans de et la le les ou pour sur un une
+del el en las los por una y
+dei della di il nel
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
 def cleaned(text: str) -> str:
@@ -39,27 +49,38 @@ def joined(text: str) -> str:
 
 
 def match_expression(query: str) -> str:
-    """What a query asks of the full-text index, in FTS5's language: any of its words; empty if it has none.
+    """The FTS5 expression of a query: any of its words, and all of its quoted phrases; empty if it has no words.
 
-    What hangs together (`wi-fi`, `1,775`, or anything between quotes) counts as a phrase as well as by its words;
-    numbers are no words of their own there.
+    Words that are joined (`wi-fi`, `1,775`) count as a phrase as well as by themselves; numbers do not count by
+    themselves there. Stop words are left out unless the query has no other word.
 
-    >>> match_expression('net revenue 1,775 "by region"')
-    '"net" OR "revenue" OR "1 775" OR "by region" OR "by" OR "region"'
-    >>> match_expression("売上高")
-    '"売 上" OR "上 高"'
+    Examples:
+        >>> match_expression("net revenue 1,775 of wi-fi")
+        '"net" OR "revenue" OR "1 775" OR "wi fi" OR "wi" OR "fi"'
+        >>> match_expression('change of "net revenue"')
+        '"net revenue" AND ("net revenue" OR "change")'
+        >>> match_expression("売上高")
+        '"売 上" OR "上 高"'
     """
     terms: dict[str, None] = {}
+    phrases: dict[str, None] = {}
     for quoted, piece in _PIECES.findall(joined(query)):
         words = [word for chunk in _WORD.findall(quoted or piece) for word in spaced(chunk).split(_ZERO_WIDTH)]
-        if len(words) == 1 and not _UNSPACED_RUN.fullmatch(words[0]):
+        if quoted and words:
+            phrases[" ".join(words)] = None
+        elif len(words) == 1 and not _UNSPACED_RUN.fullmatch(words[0]):
             terms[words[0]] = None
         elif words and not any(map(_UNSPACED_RUN.fullmatch, words)):
             terms[" ".join(words)] = None
             terms.update(dict.fromkeys(word for word in words if not word.isdecimal()))
         elif words:
             terms.update(dict.fromkeys(_unspaced_terms(words)))
-    return " OR ".join(f'"{term}"' for term in list(terms)[:MOST_TERMS])
+    wanted = [term for term in terms if term.lower() not in STOP_WORDS] or list(terms if not phrases else ())
+    anywhere = " OR ".join(f'"{term}"' for term in [*phrases, *wanted][:MOST_TERMS])
+    mandatory = " AND ".join(f'"{phrase}"' for phrase in list(phrases)[:MOST_TERMS])
+    if not phrases or not wanted:
+        return mandatory or anywhere
+    return f"{mandatory} AND ({anywhere})"
 
 
 def _unspaced_terms(words: list[str]) -> list[str]:

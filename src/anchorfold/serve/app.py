@@ -176,7 +176,7 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
     @app.exception_handler(AnchorFoldError)
     def explain_problem(_: Request, error: AnchorFoldError) -> JSONResponse:
         status = 503 if isinstance(error, UnavailableError) else 400 if isinstance(error, FilterError) else 409
-        return JSONResponse({"detail": str(error).replace(str(library.index.path), "the index")}, status)
+        return JSONResponse({"detail": library.public_message(error)}, status)
 
     @app.get("/healthz", tags=["health"])
     def health() -> dict[str, str]:
@@ -234,9 +234,9 @@ def create_app(library: Library, token: str | None = None, limit: int = QUEUE) -
     def page(page_id: str) -> Page:
         """One page."""
         reference = page_of(page_id)
-        encoded_page, row = library.stored(reference)
+        row = library.details(reference)
         return Page(id=page_id, document=reference.document, page=reference.number, pages=row["pages"],
-                    vectors=len(encoded_page), full_vectors=encoded_page.full)  # fmt: skip
+                    vectors=row["kept"], full_vectors=row["full"])  # fmt: skip
 
     @app.get("/api/pages/{page_id}/thumbnail", tags=["pages"], responses=PROBLEMS, response_class=Plain)
     def thumbnail(page_id: str) -> Response:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from PIL import Image
 
 from anchorfold.backbones.encoder import require_comparable
 from anchorfold.compressors import Compressor, FullIndex, wanted_signals
+from anchorfold.documents.originals import find_image, is_unchanged
 from anchorfold.documents.page_text import Box
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explain.evidence import Evidence, evidence
-from anchorfold.explain.originals import find_image, is_unchanged
 from anchorfold.explain.page_text import find_words
 from anchorfold.index import Hit, Index
 from anchorfold.index.hits import Mode
@@ -25,6 +27,9 @@ from anchorfold.index.store.facets import Facet
 from anchorfold.page import EncodedPage, PatchGrid
 from anchorfold.scoring import maxsim, score_retention
 
+SUGGESTED = 3  # similar names in a message
+SNIPPET = 200  # characters
+ABSOLUTE = re.compile(r"(?<![\w./])/(?:[^\s/'\"`:,;()]+/)+([^\s/'\"`:,;()]*)")  # an absolute path; its last component
 PICTURES = 64  # rendered pages that stay in memory
 
 
@@ -100,15 +105,47 @@ class Library:
         return PageReference(identity, source, number, name)
 
     def find(self, document: str, number: int) -> PageReference:
-        """A page by its document's public name and its number; KeyError if there is none."""
+        """A page by the public name of its document, or the end of it if that is unique.
+
+        Raises:
+            AnchorFoldError: there is no such document or page; similar names are suggested.
+        """
         identity = self.index.public_page_id(document, number)
         if identity is None:
-            raise KeyError(document)
-        return self.page(identity)
+            names = list(self.documents())
+            ends = [name for name in names if name.endswith(f"/{document}")]
+            if len(ends) == 1:
+                return self.find(ends[0], number)
+            similar = ends[:SUGGESTED] or get_close_matches(document, names, SUGGESTED)
+            similar = similar or [n for n in names if document.lower() in n.lower()][:SUGGESTED]
+            hint = f" Similar names: {', '.join(similar)}." if similar else " list_documents lists all documents."
+            raise AnchorFoldError(f"the index contains no document {document!r}.{hint}")
+        try:
+            return self.page(identity)
+        except KeyError:
+            raise AnchorFoldError(f"{document} has no indexed page {number}.") from None
+
+    def public_message(self, error: AnchorFoldError) -> str:
+        """An error message without absolute paths."""
+        text = str(error)
+        for path in {str(self.index.path), str(self.index.path.resolve())}:
+            text = text.replace(path, "the index")
+        return ABSOLUTE.sub(r"\1", text)
+
+    def snippet(self, query: str, hit: Hit) -> str:
+        """The passage of a hit, or the beginning of its text if no word matches; empty without text."""
+        if hit.snippet:
+            return hit.snippet
+        text = self.index.snippet(query, hit.source, hit.page)
+        return text if len(text) <= SNIPPET else text[:SNIPPET].rpartition(" ")[0] + " …"
 
     def documents(self) -> dict[str, int]:
         """Number of indexed pages of each document, by public name."""
         return {name: pages for name, (_, pages) in self.index.public_documents().items() if pages}
+
+    def details(self, page: PageReference) -> dict[str, Any]:
+        """What is stored of a page besides its vectors."""
+        return self.index.details_at(page.source, page.number)
 
     def stored(self, page: PageReference) -> tuple[EncodedPage, dict[str, Any]]:
         """A page as it is stored, and its row."""

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Image, MCPServer
@@ -42,7 +43,7 @@ class PageHit(BaseModel):
     page: int
     score: float
     uri: str = Field(description="The page as a resource.")
-    snippet: str = Field("", description="A piece of its text with words of the query, if text was searched.")
+    snippet: str = Field("", description="A passage of its text with words of the query, or the beginning of its text.")
     metadata: dict[str, bool | int | float | str] = Field(description="What is known of its document, by column.")
 
 
@@ -78,15 +79,11 @@ def create_server(library: Library) -> MCPServer[Any]:
         try:
             yield
         except AnchorFoldError as error:
-            raise kind(str(error).replace(str(library.index.path), "the index")) from error
+            raise kind(library.public_message(error)) from error
 
     def find(document: str, page: int) -> PageReference:
-        try:
+        with plain_errors():
             return library.find(document, page)
-        except KeyError:
-            raise ToolError(
-                f"the index has no page {page} of {document!r}: search or list_documents tell what there is."
-            ) from None
 
     def text_of(page: PageReference) -> str:
         text = text_of_page(library.index, page.source, page.number)
@@ -103,7 +100,7 @@ def create_server(library: Library) -> MCPServer[Any]:
         query: QueryText,
         top: Annotated[int, Field(ge=1, le=MAX_TOP, description="How many pages.")] = 5,
         document: Annotated[str | None, Field(max_length=MAX_QUERY, description="Only pages of this document: its name, or a pattern such as '*.pdf'.")] = None,  # noqa: E501
-        mode: Annotated[Mode | None, Field(description="By what pages look like (visual), by their text (for names, numbers, exact words), or by both (hybrid).")] = None,  # noqa: E501
+        mode: Annotated[Mode | None, Field(description="visual: layout, tables, charts, scans. text: BM25 over the page text, for names, numbers, exact words and \"quoted phrases\". hybrid: both. Default: the first mode of the index.")] = None,  # noqa: E501
         filter: Annotated[str | None, Field(max_length=MAX_WHERE, description="Only pages for which this SQL condition is true, such as \"year >= 2024 and department = 'sales'\"; list_columns tells the columns.")] = None,  # noqa: E501
     ) -> list[PageHit]:  # fmt: skip
         """Find the pages that answer a question, best first. Works on what pages look like: tables, charts, scans."""
@@ -111,7 +108,7 @@ def create_server(library: Library) -> MCPServer[Any]:
             return [
                 PageHit(
                     document=page.document, page=page.number, score=round(hit.score, 4), uri=page_uri(page),
-                    snippet=hit.snippet,
+                    snippet=library.snippet(query, hit),
                     metadata={name: as_json(value) for name, value in hit.metadata.items()},
                 )
                 for _, page, hit in library.search(query, top, document, filter, mode)
@@ -162,7 +159,7 @@ def create_server(library: Library) -> MCPServer[Any]:
         evidence = explanation.evidence
         words = [[w, round(s, 4)] for w, s in zip(evidence.words, evidence.scores.tolist(), strict=True)]
         buffer = io.BytesIO()
-        draw(explanation).save(buffer, "JPEG", quality=85)
+        draw(replace(explanation, document=reference.document)).save(buffer, "JPEG", quality=85)
         return [
             json.dumps({"score": round(evidence.score, 4), "words": words}, ensure_ascii=False),
             Image(data=buffer.getvalue(), format="jpeg"),

@@ -2,12 +2,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from anchorfold.index.store.table import PageTable
 
 from anchorfold import AnchorFold, Index
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index.coding import BITS
 from anchorfold.index.export import to_qdrant
-from anchorfold.index.store.table import PageTable
 from anchorfold.page import EncodedPage
 from tests.number_reader import DIM, NumberReader, write_pdf
 

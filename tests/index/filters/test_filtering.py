@@ -13,18 +13,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from anchorfold.index.filters.columns import Columns, Where
+from anchorfold.index.store.catalogue import LOGS
+from anchorfold.index.store.metadata import Metadata
+from anchorfold.index.store.table import PageTable
 from fpdf import FPDF
 
 from anchorfold import AnchorFold, Index
 from anchorfold.errors import AnchorFoldError, FilterError
 from anchorfold.index import candidate_files, scan
 from anchorfold.index.candidate_files import update_lists
-from anchorfold.index.filters.columns import Columns, Where
 from anchorfold.index.searching import PageSearch
-from anchorfold.index.store.catalogue import LOGS
 from anchorfold.index.store.checking import check, repair_index
-from anchorfold.index.store.metadata import Metadata
-from anchorfold.index.store.table import PageTable
 from tests.index.store.test_pages import row
 from tests.index.test_candidates import DIM, page_row, queries_of
 from tests.number_reader import NumberReader, index_settings, page_image, write_pdf

@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from anchorfold.index.store.catalogue import Document, Patch, State
+from anchorfold.index.store.metadata import Metadata
 
 from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index.filters.given import given_values
 from anchorfold.index.filters.tables import Names
-from anchorfold.index.store.catalogue import Document, Patch, State
-from anchorfold.index.store.metadata import Metadata
 from tests.number_reader import index_settings
 
 DOCUMENTS = {"/data/reports/a.pdf": "reports/a.pdf", "/data/reports/2024/b.pdf": "reports/2024/b.pdf", "/data/c.png": "c.png"}  # noqa: E501  # fmt: skip

@@ -4,12 +4,12 @@ import random
 import shutil
 
 import pytest
+from anchorfold.index.store.table import PageTable
 
 from anchorfold.errors import AnchorFoldError, DamagedError
 from anchorfold.index.store import columns
 from anchorfold.index.store.checking import check, repair_index
 from anchorfold.index.store.snapshot import Snapshot
-from anchorfold.index.store.table import PageTable
 from tests.index.store.test_pages import row
 from tests.number_reader import DIM, index_settings
 

@@ -12,9 +12,9 @@ from PIL import Image
 
 from anchorfold.documents.content import read_file
 from anchorfold.documents.files import source_of
+from anchorfold.documents.originals import Originals, find_image
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explain import originals
-from anchorfold.explain.originals import Originals, find_image
 from tests.documents.hostile import ENDLESS, HUNGRY, number_content, write_pages
 from tests.number_reader import page_image, read_number, write_pdf
 
