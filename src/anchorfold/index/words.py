@@ -13,7 +13,7 @@ _PIECES = re.compile(r'"([^"]*)"|(\S+)')
 _WORD = re.compile(r"[^\W_]+")
 _UNWANTED = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b\ufeff\ufffe\uffff\ud800-\udfff]")
 MOST_TERMS = 64  # of a query
-# Articles, prepositions and conjunctions of English, German, French, Spanish and Italian that are not names of anything.
+# Articles, prepositions and conjunctions of English, German, French, Spanish and Italian that name nothing.
 # Question words are not among them: headings such as "How do I ..." are found by them (docs/guides/text.md).
 _STOP_WORDS = """
 a an and are as at be by for from in is it its of on or that the these this to was were with
