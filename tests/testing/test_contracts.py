@@ -1,11 +1,18 @@
-"""Our own compressors, encoders and export targets keep the contracts that we offer to others."""
+"""Our own compressors, encoders, export targets and stores pass the contracts that other packages use."""
 
 import pytest
 
 import anchorfold
 from anchorfold.compressors import COMPRESSORS
+from anchorfold.index.embedded import EmbeddedStore
 from anchorfold.index.export import EXPORTERS
-from anchorfold.testing.contracts import CompressorContract, EncoderContract, ExporterContract
+from anchorfold.testing.contracts import (
+    STORE_SETTINGS,
+    CompressorContract,
+    EncoderContract,
+    ExporterContract,
+    StoreContract,
+)
 
 for _name in COMPRESSORS.names():
     globals()[f"TestCompressor_{_name}"] = type(f"Test {_name}", (CompressorContract,), {"kind": COMPRESSORS[_name]})
@@ -31,3 +38,10 @@ class TestQdrant(ExporterContract):
     @pytest.fixture
     def target(self, tmp_path):
         return str(tmp_path / "qdrant")
+
+
+class TestEmbeddedStore(StoreContract):
+    @pytest.fixture
+    def open_store(self, tmp_path):
+        EmbeddedStore.create(tmp_path / "my.index", STORE_SETTINGS)
+        return lambda: EmbeddedStore.open(tmp_path / "my.index")

@@ -136,8 +136,10 @@ def protected(connection: sqlite3.Connection, seconds: float = FILTER_SECONDS, t
     connection.create_function("folder_of", 1, _folder_of, deterministic=True)
     connection.create_function("kind_of", 1, _kind_of, deterministic=True)
     connection.create_function("like_matches", 3, _like, deterministic=True)
+    # Virtual tables are connected on first use, which the authorizer would deny.
+    connection.execute("SELECT 1 FROM json_each('[]')")
     if text:
-        connection.execute("SELECT 1 FROM text_index LIMIT 0")  # connects the virtual table, which is not a filter
+        connection.execute("SELECT 1 FROM text_index LIMIT 0")
     deadline = time.monotonic() + seconds
     connection.set_authorizer(_authorize_text if text else _authorize)
     connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
