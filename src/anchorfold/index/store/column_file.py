@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import mmap
 import struct
-import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import numpy as np
 from anchorfold.errors import DamagedError
 from anchorfold.index.store.durable import write_synced
 from anchorfold.index.store.faults import damaged
+from anchorfold.index.threads import ForkSafeLock
 
 ALIGNMENT = 64
 BLOCK = 1 << 16  # bytes of a long column covered by one checksum
@@ -139,7 +139,7 @@ class ColumnFile:
 
     def __init__(self, path: Path, entry: FileEntry | None = None) -> None:
         self.path = path
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._verified: dict[str, np.ndarray] = {}
         self._blocks: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # long columns: checksums, and which are verified
         self._bytes = _contents(path)
