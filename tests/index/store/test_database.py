@@ -126,9 +126,14 @@ class TestCreating:
 class TestTransactions:
     def test_a_failed_transaction_is_rolled_back(self, store):
         version = store.version
-        with pytest.raises(ZeroDivisionError), store.writing(), store.transaction() as connection:
-            connection.execute("DELETE FROM pages")
-            raise ZeroDivisionError
+
+        def fail():
+            with store.transaction() as connection:
+                connection.execute("DELETE FROM pages")
+                raise ZeroDivisionError
+
+        with store.writing(), pytest.raises(ZeroDivisionError):
+            fail()
         assert store.version == version
         assert len(live_pages(store)) == 1
 

@@ -57,7 +57,7 @@ def test_each_error_is_named_as_what_it_is(index, error, kind, words):
     assert str(index.path) in str(fault) or "Python" in str(fault)
     for advice in ("remove the folder", "delete"):
         assert advice not in str(fault)
-    with pytest.raises(kind, match="is|cannot|has"), storage_errors(index.path):
+    with pytest.raises(kind, match=r"is|cannot|has"), storage_errors(index.path):
         raise error
 
 

@@ -60,7 +60,7 @@ class TestVectorFiles:
         left = contents(store)
         assert len(left) == 8
         assert set(left) < set(expected)
-        ((source, state),) = [(s, state) for s, state in store.documents().items() if not state.complete]
+        (source,) = [source for source, state in store.documents().items() if not state.complete]
         missing = {1, 2, 3} - store.stored_pages([source])[source]["d"]
         with store.writing():
             store.append([row for row in rows_of(number - 1) if row.page in missing])

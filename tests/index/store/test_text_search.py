@@ -91,7 +91,7 @@ class TestMatching:
         assert matches(store, "revenue", documents="1.pdf") == [("/1.pdf", 1)]
         assert matches(store, "revenue", where="page = 2") == [("/2.pdf", 2)]
         assert matches(store, "revenue", documents="1.pdf", where="document = '2.pdf'") == []
-        with pytest.raises(AnchorFoldError, match="contains no document that matches 9.pdf"):
+        with pytest.raises(AnchorFoldError, match=r"contains no document that matches 9\.pdf"):
             matches(store, "revenue", documents="9.pdf")
 
     def test_scores_of_given_pages(self, store):
