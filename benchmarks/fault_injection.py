@@ -55,7 +55,7 @@ ACTIONS = {
 }  # fmt: skip
 SECONDS = 60  # after which a process counts as hanging
 DIED = 77
-Step = Callable[[Path], None]
+Step = Callable[[Path], object]
 
 
 # Operations: named lists of steps, each acknowledged separately.
@@ -103,16 +103,16 @@ def _metadata(store: EmbeddedStore) -> None:
 
 
 OPERATIONS: dict[str, tuple[Step, ...]] = {
-    "create": (lambda folder: create_store(folder) and None,),
+    "create": (lambda folder: create_store(folder),),
     "add": (_write(_add),),
     "replace": (_write(_replace),),
     "remove": (_write(_remove),),
     "metadata": (_write(_metadata),),
     "add text": (_write(lambda store: store.enable_text(False)), _write(_put_texts)),
     "merge": (_write(_merge),),
-    "repair database": (lambda folder: check_index(folder, fix=True) and None,),
-    "repair lost database": (lambda folder: check_index(folder, fix=True) and None,),
-    "repair vectors": (lambda folder: check_index(folder, fix=True) and None,),
+    "repair database": (lambda folder: check_index(folder, fix=True),),
+    "repair lost database": (lambda folder: check_index(folder, fix=True),),
+    "repair vectors": (lambda folder: check_index(folder, fix=True),),
 }
 COMMITS_INSIDE = {"add text"}  # a step of these operations has several commits
 
@@ -338,7 +338,8 @@ class Harness:
 
     def violations(self, case: Case) -> list[str]:
         """Run a case; returns what is wrong afterwards."""
-        folder, found = self.copy(case.operation, "case"), []
+        folder = self.copy(case.operation, "case")
+        found: list[str] = []
         repairs = case.operation.startswith("repair")
         reader = Child(_reader, folder, case.call % 3 == 0, talk=True)
         reader.read()

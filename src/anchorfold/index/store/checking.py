@@ -64,6 +64,7 @@ def database_problems(snapshot: Snapshot) -> Iterator[str]:
     """What is wrong in the database, except in its full-text index."""
     connection = snapshot.connection
     for step in (
+        lambda: _header(snapshot.folder),
         lambda: _structure(connection),
         lambda: _covered(snapshot),
         lambda: _versions(snapshot),
@@ -81,6 +82,13 @@ def _problem(folder: Path, step: Callable[[], str | None]) -> str | None:
             return step()
     except DamagedError as error:
         return error.problem
+
+
+def _header(folder: Path) -> str | None:
+    """The format versions for reading and writing: SQLite cannot write to a file with an unknown one."""
+    with storage_errors(folder), open(folder / DATABASE, "rb") as file:
+        write, read = file.read(20)[18:]
+    return None if write == read and write in (1, 2) else f"{DATABASE}: its header has format versions {write}, {read}"
 
 
 def _structure(connection: sqlite3.Connection) -> str | None:
