@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from anchorfold.index.store.pages import PageRow
-from anchorfold.index.store.table import PageTable
 
 from anchorfold.index import candidate_files, scan
 from anchorfold.index.agreement import agreement
-from anchorfold.index.candidate_files import newest_centroids, open_candidates, update_lists
+from anchorfold.index.candidate_files import CENTROIDS, open_candidates, update_lists
 from anchorfold.index.centroids import Nearest, centroid_count, find_centroids, unit
 from anchorfold.index.live import LivePages
 from anchorfold.index.scan import Scanner
-from anchorfold.index.store.checking import check, repair_index
+from anchorfold.index.store.checking import check
+from anchorfold.index.store.records import PageRow
+from anchorfold.index.store.repairing import repair
 from anchorfold.page import EncodedPage
-from tests.number_reader import index_settings
+from tests.index.store.page_rows import flip_bit, make_store
 
 DIM, WORDS = 32, 400
 
@@ -50,19 +50,40 @@ def small_numbers():
 
 
 @pytest.fixture(scope="module", params=[16, 4])
-def table(request, tmp_path_factory):
-    table = PageTable.create(tmp_path_factory.mktemp("many") / "my.index", index_settings(dim=DIM, bits=request.param))
+def store(request, tmp_path_factory):
     rng = np.random.default_rng(1)
     rows = [page_row(number, rng, f"/{number % 50}.pdf") for number in range(1, 1501)]
-    for start in range(0, 1500, 500):
-        table.append(rows[start : start + 500])
-    update_lists(table)
-    return table
+    parts = [rows[start : start + 500] for start in range(0, 1500, 500)]
+    store = make_store(tmp_path_factory.mktemp("many") / "my.index", *parts, dim=DIM, bits=request.param)
+    with store.writing():
+        update_lists(store)
+    return store
 
 
-def scanner_of(table):
-    live = LivePages(table)
-    return Scanner(live, open_candidates(table, live))
+def scanner_of(store):
+    def make(snapshot):
+        live = LivePages.of(snapshot)
+        return Scanner(live, open_candidates(snapshot, live))
+
+    return store.read(make)
+
+
+def sources_of(store, scanner, ranking):
+    """Documents of ranked pages, in order."""
+    located = [scanner.live.locate(number) for number, _ in ranking]
+    versions = [int(segment.version[row]) for segment, row in located]
+    known = store.read(lambda snapshot: snapshot.versions_by_id(versions))
+    return [known[version].source for version in versions]
+
+
+def of_documents(store, scanner, condition):
+    """`(rows,)` true for pages of documents whose name meets a condition."""
+    versions = store.read(lambda snapshot: [v.id for v in snapshot.versions() if condition(v.name)])
+    return scanner.live.of_versions(np.array(versions, np.int64))
+
+
+def list_files(store):
+    return {path.name for path in (store.folder / "vectors").glob("*.ivf")} - {CENTROIDS}
 
 
 def overlap(scanner, queries, **options):
@@ -71,107 +92,131 @@ def overlap(scanner, queries, **options):
     return np.mean([len(a & b) / len(a) for a, b in zip(exact, fast, strict=True)])
 
 
-def test_candidates_find_what_a_scan_of_everything_finds(table):
-    scanner = scanner_of(table)
+def test_candidates_contain_what_a_full_scan_ranks_first(store):
+    scanner = scanner_of(store)
     assert scanner.candidates is not None
     assert overlap(scanner, queries_of(60)) > 0.95
-    assert check(table.folder) == []
+    assert check(store.folder) == []
 
 
-def test_scores_are_those_of_the_scan_to_the_bit(table):
-    scanner, queries = scanner_of(table), queries_of(20)
+def test_scores_are_identical_to_those_of_a_full_scan(store):
+    scanner, queries = scanner_of(store), queries_of(20)
     for exact, fast in zip(scanner.top(queries, 10, exact=True), scanner.top(queries, 10), strict=True):
         known = dict(exact)
         assert all(known[page] == score for page, score in fast if page in known)
 
 
-def test_filters_lose_nothing(table):
-    scanner, queries = scanner_of(table), queries_of(20)
-    few = scanner.live.of_documents(lambda version: version.name == "7.pdf")
+def test_filters_lose_no_recall(store):
+    scanner, queries = scanner_of(store), queries_of(20)
+    few = of_documents(store, scanner, lambda name: name == "7.pdf")
     assert overlap(scanner, queries, allowed=few) == 1
-    many = scanner.live.of_documents(lambda version: version.name < "3")
+    many = of_documents(store, scanner, lambda name: name < "3")
     assert overlap(scanner, queries, allowed=many) > 0.9
     for ranking in scanner.top(queries, 10, many):
-        assert all(scanner.live.page(page)[0].name < "3" for page, _ in ranking)
+        assert all(source < "/3" for source in sources_of(store, scanner, ranking))
 
 
-def test_more_candidates_agree_better_and_all_agree_wholly(table):
-    figures = agreement(scanner_of(table), [*queries_of(30), np.zeros((0, DIM), np.float32)], counts=(12, 60, 10**6))
+def test_agreement_grows_with_the_number_of_candidates(store):
+    figures = agreement(scanner_of(store), [*queries_of(30), np.zeros((0, DIM), np.float32)], counts=(12, 60, 10**6))
     overlaps = [f.overlap for f in figures]
     assert overlaps == sorted(overlaps)
     assert overlaps[0] < 0.9
     assert (figures[-1].overlap, figures[-1].first) == (1, 1)
 
 
-def test_a_query_that_is_near_to_nothing_is_answered_by_a_scan(table):
-    scanner = scanner_of(table)
+def test_a_query_without_candidates_is_scored_by_a_full_scan(store):
+    scanner = scanner_of(store)
     scanner.candidates.lists.clear()
     assert len(scanner.top(queries_of(1), 10)[0]) == 10
 
 
-def test_what_is_added_or_removed_is_respected_at_once(tmp_path):
-    table = PageTable.create(tmp_path / "my.index", index_settings(dim=DIM, bits=4))
+def test_added_and_removed_pages_are_respected_at_once(tmp_path):
     rng = np.random.default_rng(2)
-    table.append([page_row(number, rng, f"/{number % 10}.pdf") for number in range(1, 1201)])
-    update_lists(table)
-    version = table.version
-    update_lists(table)
-    assert table.version == version  # nothing was left to do
+    rows = [page_row(number, rng, f"/{number % 10}.pdf") for number in range(1, 1201)]
+    store = make_store(tmp_path / "my.index", rows, dim=DIM, bits=4)
     new = page_row(1, rng, "/new.pdf")
-    table.append([new])
-    scanner = scanner_of(table)
-    ((first, *_),) = scanner.top([new.encoded.vectors], 1)
-    assert scanner.live.page(first[0])[0].name == "new.pdf"
-    gone = scanner.live.page(scanner.top(queries_of(1), 1)[0][0][0])[0].source
-    table.remove([gone])
-    scanner = scanner_of(table)
-    for ranking in scanner.top(queries_of(20), 10):
-        assert len(ranking) == 10
-        assert gone not in {scanner.live.page(page)[0].source for page, _ in ranking}
-    table.remove([f"/{i}.pdf" for i in range(10)])
-    table.tidy()
-    assert not [name for name in table.state.extras if name.endswith(".lists")]
+    with store.writing():
+        update_lists(store)
+        version = store.version
+        update_lists(store)
+        assert store.version == version  # there was nothing to do
+        store.append([new])
+        scanner = scanner_of(store)
+        (ranking,) = scanner.top([new.encoded.vectors], 1)
+        assert sources_of(store, scanner, ranking) == ["/new.pdf"]
+        (gone,) = sources_of(store, scanner, scanner.top(queries_of(1), 1)[0])
+        store.remove([gone])
+        scanner = scanner_of(store)
+        for ranking in scanner.top(queries_of(20), 10):
+            assert len(ranking) == 10
+            assert gone not in sources_of(store, scanner, ranking)
+        store.remove([f"/{i}.pdf" for i in range(10)])
+        store.finish()
+    assert list_files(store) == set()
 
 
-def test_lists_go_with_their_segments_and_come_again(tmp_path):
-    table = PageTable.create(tmp_path / "my.index", index_settings(dim=DIM, bits=1))
+def test_posting_lists_belong_to_their_vector_files(tmp_path):
+    store = make_store(tmp_path / "my.index", dim=DIM, bits=1)
     rng = np.random.default_rng(2)
-    for start in range(0, 1200, 150):
-        table.append([page_row(start + i, rng, f"/{start}.pdf") for i in range(150)])
-        update_lists(table)
-    update_lists(table)
-    live = LivePages(table)
-    assert set(open_candidates(table, live).lists) == {i for i, s in enumerate(live.segments) if len(s) >= 100}
-    files = {path.name for path in (table.folder / "segments").iterdir()}
-    assert files == {*(f"{n:08}.segment" for n in table.state.segments), *table.state.extras}
+    with store.writing():
+        for start in range(0, 1200, 150):
+            store.append([page_row(start + i, rng, f"/{start}.pdf") for i in range(150)])
+            update_lists(store)
+        update_lists(store)
+    scanner = scanner_of(store)
+    large = {i for i, segment in enumerate(scanner.live.segments) if len(segment) >= 100}
+    assert set(scanner.candidates.lists) == large
+    assert list_files(store) == {f"{scanner.live.segment_numbers[i]:08}.ivf" for i in large}
+    assert check(store.folder) == []
 
 
-def test_centroids_are_made_anew_when_the_index_has_grown(table, monkeypatch):
-    before = newest_centroids(table)
+def test_centroids_are_computed_again_when_the_index_has_grown(store, monkeypatch):
+    path = store.folder / "vectors" / CENTROIDS
+    before = path.stat().st_ino
     monkeypatch.setattr(candidate_files, "GROWTH", 0.5)
-    update_lists(table)
-    assert newest_centroids(table) == before + 1
-    assert len([name for name in table.state.extras if name.endswith(".centroids")]) == 1
-    assert overlap(scanner_of(table), queries_of(20)) > 0.9
+    with store.writing():
+        update_lists(store)
+    assert path.stat().st_ino != before
+    assert len(scanner_of(store).candidates.lists) == len(list_files(store)) > 0
+    assert overlap(scanner_of(store), queries_of(20)) > 0.9
 
 
-def test_a_flipped_bit_in_a_list_is_found_and_repair_drops_it(tmp_path):
-    table = PageTable.create(tmp_path / "my.index", index_settings(dim=DIM, bits=1))
+def test_damaged_lists_are_found_ignored_by_searches_and_built_again(tmp_path):
     rng = np.random.default_rng(2)
-    table.append([page_row(i, rng, "/a.pdf") for i in range(1, 1101)])
-    update_lists(table)
-    for name in list(table.state.extras):
-        path = table.folder / "segments" / name
-        data = bytearray(path.read_bytes())
-        data[len(data) // 3] ^= 16
-        path.write_bytes(data)
-    assert {damage.file for damage in check(table.folder)} == {f"segments/{name}" for name in table.state.extras}
-    repair_index(table.folder)
-    assert check(table.folder) == []
-    again = PageTable.open(table.folder)
-    assert scanner_of(again).candidates is None
-    update_lists(again)
-    assert scanner_of(again).candidates is not None
+    rows = [page_row(i, rng, "/a.pdf") for i in range(1, 1101)]
+    store = make_store(tmp_path / "my.index", rows, dim=DIM, bits=1)
+    with store.writing():
+        update_lists(store)
+    expected = store.search(queries_of(3), 5, exact=True)
+    files = sorted((store.folder / "vectors").glob("*.ivf"))
+    assert len(files) == 2
+    for path in files:
+        flip_bit(path, 8 * (path.stat().st_size // 3))
+    assert {damage.file for damage in check(store.folder)} == {f"vectors/{path.name}" for path in files}
+    assert scanner_of(store).candidates is None
+    assert store.search(queries_of(3), 5) == expected
+    assert {damage.repair for damage in repair(store.folder)} == {
+        "moved to lost/; built again by the next `anchorfold index`"
+    }
+    assert check(store.folder) == []
+    with store.writing():
+        update_lists(store)
+    assert scanner_of(store).candidates is not None
+    with store.writing():
+        for path in files:
+            flip_bit(path, 8 * (path.stat().st_size // 3))
+        update_lists(store)  # without a repair
+    assert scanner_of(store).candidates is not None
+    assert check(store.folder) == []
+
+
+def test_lists_of_other_vector_files_are_ignored(store):
+    first, *_, last = (store.folder / "vectors" / name for name in sorted(list_files(store)))
+    data = first.read_bytes()
+    first.write_bytes(last.read_bytes())
+    assert len(scanner_of(store).candidates.lists) == len(list_files(store)) - 1
+    first.write_bytes(data)
+    assert len(scanner_of(store).candidates.lists) == len(list_files(store))
 
 
 def test_centroids():
@@ -183,7 +228,7 @@ def test_centroids():
     assert np.array_equal(centroids, find_centroids(unit(sample).astype(np.float32), 64))
 
 
-def test_many_centroids_are_found_by_their_groups():
+def test_nearest_of_many_centroids():
     rng = np.random.default_rng(0)
     centroids = unit(rng.normal(size=(3000, DIM)).astype(np.float32))
     sample = unit(centroids[rng.integers(0, 3000, 500)] + 0.05 * rng.normal(size=(500, DIM)).astype(np.float32))

@@ -5,7 +5,7 @@ from anchorfold.index.fusion import MOST_DECISIVE, RIVALS, decisiveness, fused, 
 
 rng = np.random.default_rng(3)
 NOISE = rng.uniform(1, 1.2, 60)
-SPEAKING = np.zeros(60, bool)
+WITH_TEXT = np.zeros(60, bool)
 
 
 def ahead(page, by):
@@ -19,35 +19,35 @@ def first(*arguments):
     return int(np.argmax(fused(*arguments)))
 
 
-def test_the_side_that_is_decided_decides():
-    assert first(ahead(7, 1.0), ahead(9, 0.01), SPEAKING) == 7
-    assert first(ahead(7, 0.01), ahead(9, 1.0), SPEAKING) == 9
+def test_the_side_with_the_larger_margin_decides():
+    assert first(ahead(7, 1.0), ahead(9, 0.01), WITH_TEXT) == 7
+    assert first(ahead(7, 0.01), ahead(9, 1.0), WITH_TEXT) == 9
 
 
-def test_what_both_find_comes_first():
+def test_pages_that_match_both_come_first():
     visual, text = ahead(7, 0.3), ahead(9, 0.3)
     visual[20] = text[20] = 1.4
-    assert first(visual, text, SPEAKING) == 20
+    assert first(visual, text, WITH_TEXT) == 20
 
 
-def test_without_a_match_the_order_is_that_of_looks():
+def test_without_a_text_match_the_order_is_visual():
     visual = ahead(7, 0.1)
-    assert (np.argsort(fused(visual, np.zeros(60), SPEAKING)) == np.argsort(visual)).all()
+    assert (np.argsort(fused(visual, np.zeros(60), WITH_TEXT)) == np.argsort(visual)).all()
 
 
-def test_pages_without_text_are_not_put_behind_for_it():
+def test_pages_without_text_are_not_ranked_lower_for_it():
     visual, text = ahead(7, 0.5), NOISE.copy()
     text[7] = 0.0
-    silent = SPEAKING.copy()
-    silent[7] = True
-    assert first(visual, text, silent) == 7
-    assert fused(visual, text, silent)[7] > fused(visual, text, SPEAKING)[7]
+    no_text = WITH_TEXT.copy()
+    no_text[7] = True
+    assert first(visual, text, no_text) == 7
+    assert fused(visual, text, no_text)[7] > fused(visual, text, WITH_TEXT)[7]
 
 
-def test_a_single_match_does_not_silence_looks():
+def test_a_single_text_match_does_not_suppress_visual_scores():
     text = np.zeros(60)
     text[9] = 0.4
-    both = fused(ahead(7, 1.0), text, SPEAKING)
+    both = fused(ahead(7, 1.0), text, WITH_TEXT)
     assert set(np.argsort(-both)[:2]) == {7, 9}
 
 

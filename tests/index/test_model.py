@@ -1,4 +1,4 @@
-"""An index remembers what its model needs to be loaded again."""
+"""An index stores what is needed to load its model again."""
 
 import json
 import shutil
@@ -43,14 +43,14 @@ def test_a_revision_is_stored(tmp_path, models, monkeypatch):
     assert loads == [("owner/model", {"revision": "abc", "device": "cpu"})]
 
 
-def test_an_encoder_object_is_found_again_by_where_it_came_from(tmp_path, checkpoints):
+def test_the_path_of_an_encoder_object_is_stored(tmp_path, checkpoints):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     encoder = sentence_transformers.MultiVectorEncoder(str(checkpoints["colpali"]), device="cpu")
     index = Index.create(tmp_path / "my.index", anchorfold.load(encoder, device="cpu"))
     assert index.settings.model == str(checkpoints["colpali"])
 
 
-def test_a_model_that_is_gone_is_one_sentence_with_what_was_stored(tmp_path, models, monkeypatch):
+def test_a_missing_model_is_one_error_with_its_stored_name(tmp_path, models, monkeypatch):
     model = models["colpali"]
     monkeypatch.setattr(model, "name", str(tmp_path / "gone"))
     Index.create(tmp_path / "my.index", model)

@@ -1,17 +1,16 @@
 from pathlib import Path
 
-from anchorfold.index.store.pages import DocumentState
-
 from anchorfold.documents.files import Document
 from anchorfold.index.plan import make_plan, missing_documents
+from anchorfold.index.store.records import DocumentState
 
 
 def document(path, size=3, modified=4, name=None):
     return Document(name or Path(path).name, Path(path), size, modified)
 
 
-def state(name, size=3, modified=4, pages=2, have=(1, 2), **more):
-    return DocumentState(name, "digest", size, modified, pages, set(have), **more)
+def state(name, size=3, modified=4, pages=2, stored=2, **more):
+    return DocumentState(name, "digest", size, modified, pages, stored, **more)
 
 
 def nothing(_):
@@ -22,8 +21,8 @@ def everything(_):
     return True
 
 
-def test_what_is_new_incomplete_or_has_another_size_or_time_is_read():
-    states = {"/d/same.pdf": state("same.pdf"), "/d/part.pdf": state("part.pdf", have=[1]),
+def test_documents_that_are_new_incomplete_or_changed_are_read():
+    states = {"/d/same.pdf": state("same.pdf"), "/d/part.pdf": state("part.pdf", stored=1),
               "/d/later.pdf": state("later.pdf"), "/d/longer.pdf": state("longer.pdf")}  # fmt: skip
     documents = [document("/d/same.pdf"), document("/d/part.pdf"), document("/d/later.pdf", modified=5),
                  document("/d/longer.pdf", size=9), document("/d/new.pdf")]  # fmt: skip
@@ -34,11 +33,11 @@ def test_what_is_new_incomplete_or_has_another_size_or_time_is_read():
 
 
 def test_staged_pages_of_an_unchanged_document_are_stale():
-    plan = make_plan([document("/d/a.pdf")], {"/d/a.pdf": state("a.pdf", staged={"other": {1}})}, everything)
+    plan = make_plan([document("/d/a.pdf")], {"/d/a.pdf": state("a.pdf", staged={"other": 1})}, everything)
     assert plan.stale == ["/d/a.pdf"]
 
 
-def test_a_taken_name_is_a_moved_file_or_a_second_one():
+def test_a_taken_name_means_a_moved_file_or_a_second_one():
     states = {"/old/a.pdf": state("docs/a.pdf")}
     documents = [document("/new/a.pdf", name="docs/a.pdf")]
     moved = make_plan(documents, states, nothing)
@@ -49,7 +48,7 @@ def test_a_taken_name_is_a_moved_file_or_a_second_one():
     assert [d.name for d in second.read] == ["/new/a.pdf"]
 
 
-def test_a_document_that_is_gone_from_a_moved_folder_is_missing_from_the_new_one():
+def test_a_deleted_document_of_a_moved_folder_is_missing_from_the_new_folder():
     states = {"/old/docs/a.pdf": state("docs/a.pdf"), "/old/docs/b.pdf": state("docs/b.pdf"), "/olds/c.pdf": state("c")}
     plan = make_plan([document("/new/docs/a.pdf", name="docs/a.pdf")], states, nothing)
     assert plan.moved == {"/old/docs/a.pdf": "/new/docs/a.pdf", "/old/docs/b.pdf": "/new/docs/b.pdf"}
@@ -60,7 +59,7 @@ def test_a_known_document_keeps_its_name():
     assert [d.name for d in plan.unchanged] == ["d/a.pdf"]
 
 
-def test_missing_documents_are_those_below_the_roots_that_are_gone():
+def test_missing_documents_are_deleted_files_below_the_roots():
     states = {s: state(s) for s in ("/d/a.pdf", "/d/b.pdf", "/other/c.pdf", "/dd/e.pdf")}
     assert missing_documents(["/d"], {"/d/a.pdf"}, states, nothing) == {"/d/b.pdf": "/d/b.pdf"}
     assert missing_documents(["/d"], {"/d/a.pdf"}, states, everything) == {}

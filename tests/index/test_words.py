@@ -1,6 +1,6 @@
 import pytest
 
-from anchorfold.index.words import MOST_TERMS, cleaned, expression_of, joined, spaced
+from anchorfold.index.words import MOST_TERMS, cleaned, joined, match_expression, spaced
 
 
 @pytest.mark.parametrize(
@@ -17,20 +17,20 @@ from anchorfold.index.words import MOST_TERMS, cleaned, expression_of, joined, s
         ("売上高2024年", '"売 上" OR "上 高" OR "2024" OR "年"'),
     ],
 )
-def test_what_a_query_asks_for(query, expression):
-    assert expression_of(query) == expression
+def test_the_expression_of_a_query(query, expression):
+    assert match_expression(query) == expression
 
 
-def test_a_long_query_is_cut():
-    assert expression_of(" ".join(f"w{i}" for i in range(1000))).count(" OR ") == MOST_TERMS - 1
+def test_a_long_query_is_truncated():
+    assert match_expression(" ".join(f"w{i}" for i in range(1000))).count(" OR ") == MOST_TERMS - 1
 
 
 @pytest.mark.parametrize("text", ["", "plain", "売上高は2024年に", "한국어 문장", "a\nb"])
-def test_characters_are_words_of_their_own_and_the_text_comes_back(text):
+def test_separated_text_can_be_joined_again(text):
     assert joined(spaced(text)) == text
     assert spaced(spaced(text)) == spaced(text)
 
 
-def test_what_is_no_character_goes():
+def test_control_characters_and_soft_hyphens_are_removed():
     assert cleaned("a\x00b\r\nc\ud800 \ufeff") == "a b\nc"
     assert cleaned("exam\ufffe\r\nple re\u00ad\nsult docu\x02ment") == "example result document"

@@ -186,10 +186,10 @@ class EmbeddedStore(SqliteStore):
     def public_documents(self) -> dict[str, tuple[str, int]]:
         """Path and number of readable pages of all live documents by public name, sorted."""
         pages = (
-            f"SELECT count(*) FROM pages p WHERE p.id >= version_id << {PAGE_BITS} "
-            f"AND p.id < (version_id + 1) << {PAGE_BITS} AND p.vectors > 0"
+            f"SELECT count(*) FROM pages p WHERE p.id >= l.version_id << {PAGE_BITS} "
+            f"AND p.id < (l.version_id + 1) << {PAGE_BITS} AND p.vectors > 0"
         )
-        query = f"SELECT public_name, path, ({pages}) FROM live_documents ORDER BY public_name"
+        query = f"SELECT public_name, path, ({pages}) FROM live_documents l ORDER BY public_name"
         return self.read(
             lambda snapshot: {name: (path, count) for name, path, count in snapshot.connection.execute(query)}
         )

@@ -171,7 +171,7 @@ def visual_hits(
         identities = live.identities(np.array([row for row, _ in ranking], np.int64)).tolist()
         scored.append([(identity, score) for identity, (_, score) in zip(identities, ranking, strict=True)])
     hits = page_hits(snapshot, [identity for ranking in scored for identity, _ in ranking], public)
-    return [[replace(hits[i], score=score, visual=score) for i, score in ranking if i in hits] for ranking in scored]
+    return [[replace(hits[i], score=score, visual=score) for i, score in ranking] for ranking in scored]
 
 
 def page_hits(snapshot: Snapshot, identities: Sequence[int], public: bool = False) -> dict[int, Hit]:
@@ -180,11 +180,12 @@ def page_hits(snapshot: Snapshot, identities: Sequence[int], public: bool = Fals
     types, hits = snapshot.columns, {}
     for identity in identities:
         version, page = versions.get(identity >> PAGE_BITS), identity & ((1 << PAGE_BITS) - 1)
-        if version is not None:
-            hits[identity] = Hit(
-                version.name, page, 0.0, version.source, metadata=shown_metadata(version, types, public),
-                public_name=version.public_name, page_id=f"{version.document_id}-{page}",
-            )  # fmt: skip
+        if version is None:
+            raise snapshot.fault("the entry of a document is missing")
+        hits[identity] = Hit(
+            version.name, page, 0.0, version.source, metadata=shown_metadata(version, types, public),
+            public_name=version.public_name, page_id=f"{version.document_id}-{page}",
+        )  # fmt: skip
     return hits
 
 

@@ -7,23 +7,28 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
+_locks: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
 
 
 class ForkSafeLock:
     """A lock that a forked child re-creates: the thread that held it in the parent does not exist there."""
 
     def __init__(self) -> None:
-        self._lock, self._process = threading.RLock(), os.getpid()
+        self._lock = threading.RLock()
+        _locks.add(self)
+
+    def renew(self) -> None:
+        """Replace the lock by one that is free, in a forked child."""
+        self._lock = threading.RLock()
 
     def __enter__(self) -> None:
-        if self._process != os.getpid():
-            self._lock, self._process = threading.RLock(), os.getpid()
         self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
@@ -39,6 +44,8 @@ _pool: ThreadPoolExecutor | None = None
 def _reset() -> None:
     global _users, _pool
     _users, _pool = 0, None  # no thread of the parent exists here
+    for lock in list(_locks):
+        lock.renew()
 
 
 if hasattr(os, "register_at_fork"):

@@ -7,8 +7,10 @@ from anchorfold.index.store.table import PageTable
 from anchorfold import AnchorFold, Index
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index.coding import BITS
+from anchorfold.index.embedded import EmbeddedStore
 from anchorfold.index.export import to_qdrant
 from anchorfold.page import EncodedPage
+from tests.index.store.page_rows import page_row
 from tests.number_reader import DIM, NumberReader, write_pdf
 
 qdrant_client = pytest.importorskip("qdrant_client")
@@ -23,7 +25,7 @@ def index(tmp_path):
     return index
 
 
-def test_npz_loads_in_five_lines_of_numpy(index, tmp_path):
+def test_npz_can_be_read_with_numpy(index, tmp_path):
     assert index.export("npz", tmp_path / "my.npz") == 43
     data = np.load(tmp_path / "my.npz")
     assert data["vectors"].dtype == np.float16
@@ -36,7 +38,7 @@ def test_npz_loads_in_five_lines_of_numpy(index, tmp_path):
 
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("provenance", [True, False])
-def test_every_width_is_exported_decoded(tmp_path, bits, provenance):
+def test_vectors_of_any_number_of_bits_are_exported_decoded(tmp_path, bits, provenance):
     index = Index.create(tmp_path / "my.index", NumberReader(), AnchorFold(ratio=0.3), bits=bits, provenance=provenance)
     index.add(write_pdf(tmp_path / "a.pdf", [1, 2, 3]))
     for to in ("npz", "parquet"):
@@ -44,14 +46,15 @@ def test_every_width_is_exported_decoded(tmp_path, bits, provenance):
     vectors = np.load(tmp_path / "my.npz")["vectors"].astype(np.float32)
     rows = pq.read_table(tmp_path / "my.parquet").to_pylist()
     assert np.array_equal(vectors, np.concatenate([np.array(row["vectors"], np.float32) for row in rows]))
-    stored = np.concatenate([page.vectors for page in PageTable.open(index.path).encoded_pages()])
+    store = EmbeddedStore.open(index.path)
+    stored = store.read(lambda snapshot: np.concatenate([page.vectors for page in snapshot.pages()]))
     assert np.allclose(vectors, stored, atol=2e-3)
     assert [len(row["groups"]) for row in rows] == [24 if provenance else 0] * 3
     client = qdrant_client.QdrantClient(":memory:")
     assert index.export("qdrant", client, collection="pages") == 3
 
 
-def test_parquet_has_groups_as_well(index, tmp_path):
+def test_parquet_contains_groups(index, tmp_path):
     assert index.export("parquet", tmp_path / "my.parquet") == 43
     row = pq.read_table(tmp_path / "my.parquet").slice(5, 1).to_pylist()[0]
     stored, _ = index.page(row["document"], row["page"])
@@ -61,7 +64,7 @@ def test_parquet_has_groups_as_well(index, tmp_path):
 
 
 @pytest.mark.parametrize("to", ["npz", "parquet"])
-def test_a_file_that_cannot_be_written_leaves_nothing(index, tmp_path, to):
+def test_a_failed_export_leaves_no_file(index, tmp_path, to):
     with pytest.raises(AnchorFoldError, match="cannot be written"):
         index.export(to, tmp_path / "nowhere" / "x")
     assert not (tmp_path / "nowhere").exists()
@@ -77,7 +80,7 @@ class TestQdrant:
         points = client.query_points("pages", query=query.tolist(), limit=10).points
         return [(p.payload["document"], p.payload["page"]) for p in points], [p.score for p in points]
 
-    def test_its_own_maxsim_ranks_as_we_do(self, index):
+    def test_maxsim_of_qdrant_gives_the_same_ranking(self, index):
         client = qdrant_client.QdrantClient(":memory:")
         assert index.export("qdrant", client, collection="pages") == 43
         for number in (2, 33, 59):
@@ -87,7 +90,7 @@ class TestQdrant:
             assert pages == [(h.document, h.page) for h in hits]
             assert scores == pytest.approx([h.score for h in hits], rel=2e-3)
 
-    def test_it_resumes_and_follows_the_index(self, index, tmp_path, monkeypatch):
+    def test_an_export_resumes_and_follows_the_index(self, index, tmp_path, monkeypatch):
         client = qdrant_client.QdrantClient(":memory:")
         real, calls = client.upsert, []
 
@@ -108,7 +111,7 @@ class TestQdrant:
         assert index.export("qdrant", client, collection="pages") == 1
         assert client.count("pages").count == 41
 
-    def test_points_of_others_are_left_alone(self, index):
+    def test_points_of_other_sources_are_not_changed(self, index):
         client = qdrant_client.QdrantClient(":memory:")
         index.export("qdrant", client, collection="pages")
         models = qdrant_client.models
@@ -124,7 +127,7 @@ class TestQdrant:
         with pytest.raises(AnchorFoldError, match="choose another name"):
             index.export("qdrant", client, collection="pages")
 
-    def test_a_page_beyond_its_limit_is_explained(self, index, monkeypatch):
+    def test_a_page_beyond_the_limit_of_qdrant_is_explained(self, index, monkeypatch):
         monkeypatch.setattr(to_qdrant, "MAX_VALUES", 100)
         with pytest.raises(AnchorFoldError, match="smaller ratio"):
             index.export("qdrant", qdrant_client.QdrantClient(":memory:"), collection="pages")
@@ -136,10 +139,9 @@ class TestQdrant:
 
 
 def test_pages_without_vectors_are_not_exported(index, tmp_path):
-    table = PageTable.open(index.path)
-    from tests.index.store.test_pages import row
-
-    table.append([row(9, encoded=None, problem="damaged")])
+    store = EmbeddedStore.open(index.path)
+    with store.writing():
+        store.append([page_row(9, encoded=None, problem="damaged")])
     assert index.export("npz", tmp_path / "my.npz") == 43
     assert isinstance(index.page("a.pdf", 1)[0], EncodedPage)
     assert torch.isfinite(index.page("a.pdf", 1)[0].vectors).all()

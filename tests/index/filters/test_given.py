@@ -1,4 +1,4 @@
-"""What people say of documents: tables, mappings, functions; types that are kept, and slips in one sentence."""
+"""Metadata given by users: tables, mappings, functions; their types, and mistakes explained in one sentence."""
 
 import datetime
 import os
@@ -7,44 +7,37 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from anchorfold.index.store.catalogue import Document, Patch, State
-from anchorfold.index.store.metadata import Metadata
 
 from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError
-from anchorfold.index.filters.given import given_values
+from anchorfold.index.filters.given import KnownColumns, given_values
 from anchorfold.index.filters.tables import Names
-from tests.number_reader import index_settings
 
 DOCUMENTS = {"/data/reports/a.pdf": "reports/a.pdf", "/data/reports/2024/b.pdf": "reports/2024/b.pdf", "/data/c.png": "c.png"}  # noqa: E501  # fmt: skip
 A, B, C = DOCUMENTS
 
 
 @pytest.fixture
-def state():
-    """One document has a year, which is an integer, and a title of its own."""
-    document = Document(A, "reports/a.pdf", "d", 1, 1, 1, True)
-    metadata = Metadata({"title": "From the file"}, {"year": 2020, "mark": "x"})
-    empty = State(1, index_settings())
-    return empty.patched(
-        Patch({1: document}, {}, {}, {1: metadata}, {"year": "integer", "mark": "text", "rate": "float"})
-    )
+def known():
+    """One document has a year and a mark; no document has a rate any more."""
+    users = {"year": {A}, "mark": {A}}
+    return KnownColumns({"year": "integer", "mark": "text", "rate": "float"}, lambda column: users.get(column, set()))
 
 
-def written(tmp_path, text, name="about.csv"):
+def write_table(tmp_path, text, name="about.csv"):
     path = tmp_path / name
     path.write_text(text, "utf-8")
     return path
 
 
-def test_types_of_a_table_are_those_of_whole_columns(tmp_path, state):
-    table = written(
+def test_a_column_of_a_table_has_one_type(tmp_path, known):
+    table = write_table(
         tmp_path,
         "file,count,share,signed,when done,code,mixed,note\n"
         "reports/a.pdf,1,1,true,2024-01-31,007,1,\n"
         "reports/2024/b.pdf,-2,2.5,FALSE,2023-12-01,8,x,'quoted'\n",
     )
-    given = given_values(table, DOCUMENTS, state)
+    given = given_values(table, DOCUMENTS, known)
     assert given.types == {
         "count": "integer", "share": "float", "signed": "boolean", "when done": "date", "code": "text", "mixed": "text",
         "note": "text",
@@ -55,11 +48,11 @@ def test_types_of_a_table_are_those_of_whole_columns(tmp_path, state):
     assert [type(v) for v in given.values[B].values()] == [int, float, bool, str, str, str, str]
 
 
-def test_later_rows_win_where_they_say_something(tmp_path, state):
-    table = written(
+def test_filled_cells_of_later_rows_take_precedence(tmp_path, known):
+    table = write_table(
         tmp_path, "path,year,team\nreports,2023,sales\n\n*.pdf,2024,\nb.pdf,,legal\nnobody.pdf,1,\n./c.png,,\n"
     )
-    given = given_values(table, DOCUMENTS, state)
+    given = given_values(table, DOCUMENTS, known)
     assert given.values == {
         A: {"year": 2024, "team": "sales"},
         B: {"year": 2024, "team": "legal"},
@@ -69,49 +62,49 @@ def test_later_rows_win_where_they_say_something(tmp_path, state):
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
-def test_other_separators_marks_and_line_ends(tmp_path, state, separator):
+def test_other_separators_byte_order_marks_and_line_ends(tmp_path, known, separator):
     text = '\ufeffpath|Year|team\r\nc.png|2021|"a,b|c"\r\n'.replace("|", separator)
-    given = given_values(written(tmp_path, text), DOCUMENTS, state)
+    given = given_values(write_table(tmp_path, text), DOCUMENTS, known)
     assert given.values[C]["year"] == 2021  # the column that is there, whatever its case
     assert given.values[C]["team"] == f"a,b{separator}c"
 
 
-def test_tables_with_types(tmp_path, state):
+def test_tables_with_types(tmp_path, known):
     lines = (
         '{"path": "c.png", "rate": 1, "day": "2024-01-31", "code": "7"}\n{"path": "a.pdf", "rate": 2.5, "ok": true}\n'
     )
-    given = given_values(written(tmp_path, lines, "about.jsonl"), DOCUMENTS, state)
+    given = given_values(write_table(tmp_path, lines, "about.jsonl"), DOCUMENTS, known)
     assert given.types == {"rate": "float", "day": "date", "code": "text", "ok": "boolean"}
     assert given.values[C] == {"rate": 1.0, "day": "2024-01-31", "code": "7", "ok": None}
     columns = {"path": ["c.png"], "day": [datetime.date(2024, 1, 31)], "n": pa.array([3], pa.int32()), "t": ["2024"]}
     pq.write_table(pa.table(columns), tmp_path / "about.parquet")
-    given = given_values(tmp_path / "about.parquet", DOCUMENTS, state)
+    given = given_values(tmp_path / "about.parquet", DOCUMENTS, known)
     assert given.types == {"day": "date", "n": "integer", "t": "text"}
 
 
-def test_mappings_functions_and_numbers_of_numpy(state):
-    given = given_values({"n": np.int64(3), "x": np.float32(0.5), "b": np.bool_(True)}, {A: "a.pdf"}, state)
+def test_mappings_functions_and_numbers_of_numpy(known):
+    given = given_values({"n": np.int64(3), "x": np.float32(0.5), "b": np.bool_(True)}, {A: "a.pdf"}, known)
     assert given.values == {A: {"n": 3, "x": 0.5, "b": True}}
     assert [type(value) for value in given.values[A].values()] == [int, float, bool]
     given = given_values(
-        lambda path: {"folder name": path.parent.name} if path.suffix == ".pdf" else None, DOCUMENTS, state
+        lambda path: {"folder name": path.parent.name} if path.suffix == ".pdf" else None, DOCUMENTS, known
     )
     assert given.values == {A: {"folder name": "reports"}, B: {"folder name": "2024"}}
-    assert given_values({"rate": 3}, {A: "a.pdf"}, state).values == {A: {"rate": 3.0}}
+    assert given_values({"rate": 3}, {A: "a.pdf"}, known).values == {A: {"rate": 3.0}}
 
 
-def test_people_may_correct_what_the_file_says(state):
-    given = given_values({"Title": "Another", "language": "de"}, {A: "a.pdf"}, state)
+def test_users_may_override_metadata_of_the_file(known):
+    given = given_values({"Title": "Another", "language": "de"}, {A: "a.pdf"}, known)
     assert given.values == {A: {"title": "Another", "language": "de"}}
 
 
-def test_a_type_changes_when_nobody_has_a_value_of_the_old_one(tmp_path, state):
-    assert given_values({"year": "MMXX"}, {A: "a.pdf"}, state).types == {"year": "text"}
+def test_a_type_changes_when_no_document_has_a_value_of_the_old_one(tmp_path, known):
+    assert given_values({"year": "MMXX"}, {A: "a.pdf"}, known).types == {"year": "text"}
     with pytest.raises(AnchorFoldError, match="year is an integer in this index"):
-        given_values({"year": "MMXX"}, {B: "b.pdf"}, state)
-    assert given_values({"rate": "high"}, {B: "b.pdf"}, state).types == {"rate": "text"}
+        given_values({"year": "MMXX"}, {B: "b.pdf"}, known)
+    assert given_values({"rate": "high"}, {B: "b.pdf"}, known).types == {"rate": "text"}
     # Cells of a CSV file have no type of their own: one that the index has counts.
-    assert given_values(written(tmp_path, "p,mark\nb.pdf,7\n"), DOCUMENTS, state).values == {B: {"mark": "7"}}
+    assert given_values(write_table(tmp_path, "p,mark\nb.pdf,7\n"), DOCUMENTS, known).values == {B: {"mark": "7"}}
 
 
 WRONG_TABLES = {
@@ -125,9 +118,9 @@ WRONG_TABLES = {
 
 
 @pytest.mark.parametrize("text", WRONG_TABLES)
-def test_a_wrong_table_is_one_sentence(tmp_path, state, text):
+def test_a_wrong_table_is_explained_in_one_sentence(tmp_path, known, text):
     with pytest.raises(AnchorFoldError) as error:
-        given_values(written(tmp_path, text), DOCUMENTS, state)
+        given_values(write_table(tmp_path, text), DOCUMENTS, known)
     assert WRONG_TABLES[text] in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -144,11 +137,11 @@ def test_a_wrong_table_is_one_sentence(tmp_path, state, text):
         ("about.parquet", b"no", "cannot be read"), ("missing.csv", None, "no such file"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_table_is_one_sentence(tmp_path, state, name, content, expected):
+def test_a_file_that_is_no_table_is_explained_in_one_sentence(tmp_path, known, name, content, expected):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(AnchorFoldError, match=expected) as error:
-        given_values(tmp_path / name, DOCUMENTS, state)
+        given_values(tmp_path / name, DOCUMENTS, known)
     assert "\n" not in str(error.value)
 
 
@@ -162,12 +155,12 @@ def test_a_file_that_is_no_table_is_one_sentence(tmp_path, state, name, content,
         (lambda path: 3, "no mapping"), (3, "a mapping of column to value"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_is_one_sentence(state, metadata, expected):
+def test_a_wrong_value_is_explained_in_one_sentence(known, metadata, expected):
     with pytest.raises(AnchorFoldError, match=expected):
-        given_values(metadata, DOCUMENTS, state)
+        given_values(metadata, DOCUMENTS, known)
 
 
-def test_rows_mean_the_documents_that_names_mean_elsewhere(tmp_path, monkeypatch):
+def test_rows_refer_to_the_documents_that_names_refer_to_elsewhere(tmp_path, monkeypatch):
     (tmp_path / "data/reports").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "data")
     root = str(tmp_path / "data")

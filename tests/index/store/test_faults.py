@@ -1,13 +1,16 @@
+"""Errors of the system and of SQLite as errors that a user can act on."""
+
 import errno
 import os
 import resource
+import sqlite3
 from contextlib import suppress
 
 import pytest
 
 from anchorfold import AnchorFold, Index
 from anchorfold.errors import DamagedError, DiskFullError, NotAnIndexError, StoreError
-from anchorfold.index.store.faults import explained, storage_errors
+from anchorfold.index.store.faults import explain_os, explain_sqlite, storage_errors
 from tests.number_reader import NumberReader, write_pdf
 
 
@@ -18,43 +21,62 @@ def index(tmp_path):
     return index
 
 
+def sqlite_error(code, message, kind=sqlite3.OperationalError):
+    error = kind(message)
+    error.sqlite_errorcode = code
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
         (OSError(errno.ENOSPC, "x"), DiskFullError, "disk is full"),
-        (RuntimeError("lance error: IO: No space left on device (os error 28)"), DiskFullError, "disk is full"),
-        (RuntimeError("lance error: Too many open files (os error 24), /root/.cargo/x"), StoreError, "descriptors"),
+        (OSError(errno.EDQUOT, "x"), DiskFullError, "disk is full"),
         (OSError(errno.EMFILE, "x"), StoreError, "descriptors"),
-        (RuntimeError("lance error: Input/output error (os error 5)"), StoreError, "input/output error"),
-        (RuntimeError("lance error: Permission denied (os error 13)"), StoreError, "permission denied"),
-        (RuntimeError("lance error: something that nobody has seen"), StoreError, "nobody has seen"),
-        (RuntimeError("LanceError(IO): file size is too small, /root/.cargo/y"), DamagedError, "damaged"),
-        (ValueError("file does not appear to be a Lance file"), DamagedError, "damaged"),
-        (RuntimeError("lance error: Not found: data/1.lance"), DamagedError, "missing"),
+        (OSError(errno.EIO, "x"), StoreError, "input/output error"),
+        (PermissionError(errno.EACCES, "x"), StoreError, "permission denied"),
+        (OSError(errno.EROFS, "x"), StoreError, "permission denied"),
+        (FileNotFoundError(errno.ENOENT, "x", "/vectors/1.seg"), DamagedError, "1.seg is missing"),
+        (OSError("without a number"), StoreError, "without a number"),
+        (sqlite_error(sqlite3.SQLITE_FULL, "database or disk is full"), DiskFullError, "disk is full"),
+        (sqlite_error(sqlite3.SQLITE_BUSY, "database is locked"), StoreError, "locked by another process"),
+        (sqlite_error(sqlite3.SQLITE_READONLY, "attempt to write"), StoreError, "permission denied"),
+        (sqlite_error(sqlite3.SQLITE_IOERR_READ, "disk I/O error"), StoreError, "(disk I/O error): try again"),
+        (sqlite_error(sqlite3.SQLITE_CANTOPEN, "unable to open"), StoreError, "(unable to open): try again"),
+        (sqlite_error(sqlite3.SQLITE_ERROR, "no such module: fts5"), StoreError, "another build of Python"),
+        (sqlite_error(sqlite3.SQLITE_CORRUPT, "malformed", sqlite3.DatabaseError), DamagedError, "malformed"),
+        (sqlite_error(sqlite3.SQLITE_NOTADB, "not a database", sqlite3.DatabaseError), DamagedError, "not a database"),
     ],
 )
 def test_each_error_is_named_as_what_it_is(index, error, kind, words):
-    fault = explained(error, index.path)
+    explain = explain_os if isinstance(error, OSError) else explain_sqlite
+    fault = explain(error, index.path)
     assert type(fault) is kind
     assert words in str(fault)
     assert ("damaged" in str(fault)) == (kind is DamagedError)
-    for advice in ("remove the folder", "delete", "cargo"):
+    assert str(index.path) in str(fault) or "Python" in str(fault)
+    for advice in ("remove the folder", "delete"):
         assert advice not in str(fault)
+    with pytest.raises(kind, match=r"is|cannot|has"), storage_errors(index.path):
+        raise error
 
 
-def test_a_panic_in_the_library_is_damage(tmp_path):
-    class PanicException(BaseException):
-        pass
+def test_values_that_a_flipped_bit_makes_are_damage(tmp_path):
+    for error in (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), OverflowError(), MemoryError()):
+        with pytest.raises(DamagedError, match="contains a value that cannot be read"), storage_errors(tmp_path):
+            raise error
 
-    with pytest.raises(DamagedError), storage_errors(tmp_path):
-        raise PanicException
-    with pytest.raises(KeyboardInterrupt), storage_errors(tmp_path):
-        raise KeyboardInterrupt
+
+def test_other_errors_pass_through(tmp_path):
+    for error in (KeyboardInterrupt, ValueError, KeyError):
+        with pytest.raises(error), storage_errors(tmp_path):
+            raise error
 
 
 def test_an_index_without_descriptors_is_not_called_damaged(index, tmp_path):
     other = Index.open(index.path, NumberReader())
-    other.info()  # what it imports is imported by now: modules need descriptors too
+    for work in (other.info, lambda: other.search("page 1"), lambda: other.page("a.pdf", 1)):
+        work()  # everything that it imports is imported now: modules need descriptors too
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     held = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
@@ -74,7 +96,7 @@ def test_an_index_without_descriptors_is_not_called_damaged(index, tmp_path):
     assert other.search("page 2", top=1)[0].page == 2
 
 
-def test_an_index_that_was_moved_while_open_says_so_and_leaves_nothing_behind(index, tmp_path):
+def test_an_index_that_was_moved_while_it_was_open_is_reported_and_not_created_again(index, tmp_path):
     index.search("page 1")
     index.path.rename(tmp_path / "elsewhere")
     for attempt in (index.info, lambda: index.page("a.pdf", 1), lambda: index.search("page 1"),

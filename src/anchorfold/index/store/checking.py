@@ -11,9 +11,9 @@ import numpy as np
 
 from anchorfold.errors import DamagedError, StoreError
 from anchorfold.index.store.column_file import ColumnFile
-from anchorfold.index.store.database import Database, transaction
-from anchorfold.index.store.faults import sqlite_errors, storage_errors
-from anchorfold.index.store.schema import DATABASE, PAGE_BITS, SCHEMA, VECTORS
+from anchorfold.index.store.database import Database, has_schema, transaction
+from anchorfold.index.store.faults import not_there, sqlite_errors, storage_errors
+from anchorfold.index.store.schema import DATABASE, PAGE_BITS, VECTORS
 from anchorfold.index.store.segment import OpenSegments, Segment, segment_path
 from anchorfold.index.store.snapshot import Snapshot
 
@@ -39,13 +39,20 @@ class Damage:
 
 def check(folder: Path) -> list[Damage]:
     """Verify an index without changing it."""
+    if not folder.exists():
+        raise not_there(folder)
     database = Database(folder)
     try:
         with database.reading() as connection:
             snapshot = Snapshot(folder, connection, OpenSegments(folder))
             damages = [Damage(DATABASE, problem) for problem in database_problems(snapshot)]
-            if not damages:
-                damages = [*file_damages(snapshot).values(), *derived_damages(snapshot)]
+            files = {} if damages else file_damages(snapshot)
+            derived = [] if damages else derived_damages(snapshot)
+        if files:  # a writer may have merged some of them in the meantime
+            with database.reading() as connection:
+                registered = Snapshot(folder, connection, OpenSegments(folder)).files
+            files = {number: damage for number, damage in files.items() if not number or number in registered}
+        damages += [*files.values(), *derived]
     except DamagedError as error:
         damages = [Damage(DATABASE, error.problem)]
     if not damages and (problem := full_text_problem(database)):
@@ -57,6 +64,7 @@ def database_problems(snapshot: Snapshot) -> Iterator[str]:
     """What is wrong in the database, except in its full-text index."""
     connection = snapshot.connection
     for step in (
+        lambda: _header(snapshot.folder),
         lambda: _structure(connection),
         lambda: _covered(snapshot),
         lambda: _versions(snapshot),
@@ -76,16 +84,18 @@ def _problem(folder: Path, step: Callable[[], str | None]) -> str | None:
         return error.problem
 
 
+def _header(folder: Path) -> str | None:
+    """The format versions for reading and writing: SQLite cannot write to a file with an unknown one."""
+    with storage_errors(folder), open(folder / DATABASE, "rb") as file:
+        write, read = file.read(20)[18:]
+    return None if write == read and write in (1, 2) else f"{DATABASE}: its header has format versions {write}, {read}"
+
+
 def _structure(connection: sqlite3.Connection) -> str | None:
     for (found,) in connection.execute("PRAGMA integrity_check(1)"):
         if found != "ok":
             return f"{DATABASE}: {found}"
-    ours = "SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'text_index_%' AND sql IS NOT NULL ORDER BY name"
-    with sqlite3.connect(":memory:", isolation_level=None) as fresh:
-        fresh.executescript(SCHEMA)
-        expected = fresh.execute(ours).fetchall()
-    fresh.close()
-    return None if connection.execute(ours).fetchall() == expected else f"{DATABASE}: its schema was changed"
+    return None if has_schema(connection) else f"{DATABASE}: its schema was changed"
 
 
 def _covered(snapshot: Snapshot) -> None:
@@ -205,5 +215,6 @@ def derived_damages(snapshot: Snapshot) -> list[Damage]:
                 for name in file.names():
                     file.column(name)
         except DamagedError as error:
-            damages.append(Damage(f"{VECTORS}/{path.name}", error.problem))
+            if path.exists():  # not removed by a writer in the meantime
+                damages.append(Damage(f"{VECTORS}/{path.name}", error.problem))
     return damages

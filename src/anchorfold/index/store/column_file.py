@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import mmap
 import struct
-import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import numpy as np
 from anchorfold.errors import DamagedError
 from anchorfold.index.store.durable import write_synced
 from anchorfold.index.store.faults import damaged
+from anchorfold.index.threads import ForkSafeLock
 
 ALIGNMENT = 64
 BLOCK = 1 << 16  # bytes of a long column covered by one checksum
@@ -139,7 +139,7 @@ class ColumnFile:
 
     def __init__(self, path: Path, entry: FileEntry | None = None) -> None:
         self.path = path
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._verified: dict[str, np.ndarray] = {}
         self._blocks: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # long columns: checksums, and which are verified
         self._bytes = _contents(path)
@@ -219,18 +219,23 @@ class ColumnFile:
     def _block_checksums(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Expected checksums of the blocks of a long column, and which blocks were verified."""
         if name not in self._blocks:
-            _, _, _, checksum, count = self._directory[name]
-            end = self._end(name)
-            stored = self._bytes[end : end + 4 * count + -4 * count % ALIGNMENT]
+            *_, checksum, count = self._directory[name]
+            stored = self._stored_checksums(name)
             if zlib.crc32(stored.data) != checksum:
                 raise self._mismatch(name)
             self._blocks[name] = stored[: 4 * count].view("<u4"), np.zeros(count, bool)
         return self._blocks[name]
 
+    def _stored_checksums(self, name: str) -> np.ndarray:
+        """The bytes of the checksums of the blocks of a long column, not verified."""
+        end, count = self._end(name), self._directory[name][4]
+        return self._bytes[end : end + 4 * count + -4 * count % ALIGNMENT]
+
     def _block_matches(self, name: str, block: int) -> bool:
         first = self._directory[name][2] + block * BLOCK
         data = self._bytes[first : min(first + BLOCK, self._end(name))].data
-        return zlib.crc32(data) == int(self._block_checksums(name)[0][block])
+        expected: int = self._stored_checksums(name)[4 * block : 4 * block + 4].view("<u4")[0]
+        return zlib.crc32(data) == expected
 
     def _end(self, name: str) -> int:
         """Where a column and its padding end."""

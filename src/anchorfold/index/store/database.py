@@ -46,13 +46,14 @@ class Database:
         try:
             with closing(_connect(part, "rwc")) as connection:
                 connection.executescript(SETUP)
-                connection.execute(f"PRAGMA journal_mode = {journal_mode(self.folder)}")
                 connection.execute("BEGIN IMMEDIATE")
                 for statement in SCHEMA.split(";\n"):
                     connection.execute(statement)
                 yield connection
                 connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
                 connection.execute("COMMIT")
+                # Last: SQLite ignores errors when it closes a write-ahead log, and here there is nothing in it.
+                connection.execute(f"PRAGMA journal_mode = {journal_mode(self.folder)}")
             sync_file(part)
             os.replace(part, self.path)
         finally:
@@ -86,6 +87,12 @@ class Database:
                 )
             return self._checked(_connect(self.path, "ro&immutable=1"), write)
 
+    def connect_unchecked(self) -> sqlite3.Connection:
+        """Open a connection to a file that may be damaged."""
+        if not self.path.exists():
+            raise self._missing()
+        return _connect(self.path, "rw")
+
     def _checked(self, connection: sqlite3.Connection, write: bool) -> sqlite3.Connection:
         try:
             application, schema = (
@@ -95,12 +102,13 @@ class Database:
                 raise damaged(self.folder, f"{DATABASE} has the application id {application:#x}")
             if application != APPLICATION_ID:
                 raise NotAnIndexError(f"{self.folder} is not an AnchorFold index: its {DATABASE} is another database.")
-            if schema > SCHEMA_VERSION:
+            flipped = (schema ^ SCHEMA_VERSION).bit_count() == 1 and has_schema(connection)  # a bit of the number
+            if schema > SCHEMA_VERSION and not flipped:
                 raise MismatchError(
                     f"{self.folder} was created by a newer version of anchorfold (schema {schema}; this version reads "
                     f"{SCHEMA_VERSION}): upgrade anchorfold."
                 )
-            if schema < SCHEMA_VERSION:
+            if schema != SCHEMA_VERSION:
                 raise damaged(self.folder, f"{DATABASE} has schema version {schema} instead of {SCHEMA_VERSION}")
             if not write:
                 connection.execute("PRAGMA query_only = on")
@@ -129,6 +137,15 @@ class Database:
         with closing(self.connect()) as connection, sqlite_errors(self.folder):
             connection.execute("BEGIN")
             yield connection
+
+
+def has_schema(connection: sqlite3.Connection) -> bool:
+    """Whether the tables of a database are those of this version."""
+    ours = "SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'text_index_%' AND sql IS NOT NULL ORDER BY name"
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
+        fresh.executescript(SCHEMA)
+        expected = fresh.execute(ours).fetchall()
+    return connection.execute(ours).fetchall() == expected
 
 
 @contextmanager

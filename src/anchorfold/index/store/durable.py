@@ -11,6 +11,7 @@ from pathlib import Path
 
 def write_synced(path: Path, parts: Iterable[bytes | memoryview]) -> None:
     """Write a file that nothing refers to yet and sync it and its name; on an error the partial file is removed."""
+    path.unlink(missing_ok=True)  # a process that has an older file of this name mapped keeps it
     try:
         with open(path, "wb") as file:
             for part in parts:

@@ -70,7 +70,7 @@ def explain_sqlite(error: sqlite3.Error, folder: Path) -> StoreError:
     reason = next(iter(str(error).splitlines()), "")[:120]
     if code == sqlite3.SQLITE_FULL:
         return disk_full(folder)
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
         return StoreError(f"{folder / DATABASE} is locked by another process: try again in a moment.")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return StoreError(f"{folder / DATABASE} cannot be written: permission denied.")
@@ -109,6 +109,11 @@ def has_vector_files(folder: Path) -> bool:
         return any(name.endswith(".seg") for name in os.listdir(folder / VECTORS))
     except (FileNotFoundError, NotADirectoryError):
         return False
+
+
+def not_there(folder: Path) -> NotAnIndexError:
+    """The error for an index that was never opened and has no folder."""
+    return NotAnIndexError(f"{folder} does not exist: create it with `anchorfold index FILES --to {folder}`.")
 
 
 def moved(folder: Path) -> NotAnIndexError:

@@ -11,7 +11,8 @@ from anchorfold.index.store.lock import HOLDER_FILE, LOCK_FILE
 from anchorfold.index.store.schema import DATABASE, VECTORS
 
 # Left by a creation that was interrupted, and by macOS.
-IGNORED = {f"{DATABASE}.part", f"{DATABASE}.part-journal", VECTORS, LOCK_FILE, HOLDER_FILE, ".DS_Store"}
+PARTIAL = {f"{DATABASE}.part{suffix}" for suffix in ("", "-journal", "-wal", "-shm")}
+IGNORED = {*PARTIAL, VECTORS, LOCK_FILE, HOLDER_FILE, ".DS_Store"}
 
 
 def is_index(folder: str | Path) -> bool:

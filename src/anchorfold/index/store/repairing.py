@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from anchorfold.errors import AnchorFoldError, DamagedError, MismatchError, NotAnIndexError, StoreError
+from anchorfold.errors import AnchorFoldError, DamagedError, NotAnIndexError, StoreError
 from anchorfold.index.store.checking import Damage, check, derived_damages, file_damages
 from anchorfold.index.store.column_file import FileEntry
 from anchorfold.index.store.database import Database, row_checksum
 from anchorfold.index.store.durable import sync_folder
-from anchorfold.index.store.faults import damaged, is_there, storage_errors
+from anchorfold.index.store.faults import damaged, is_there, not_there, storage_errors
 from anchorfold.index.store.lock import writer_lock
 from anchorfold.index.store.merging import write_rows
 from anchorfold.index.store.public_names import public_name
@@ -42,6 +42,8 @@ LISTED = "documents that were removed or replaced after their vector file was wr
 
 def repair(folder: Path) -> list[Damage]:
     """Repair an index: what is damaged is moved to `lost/`, and the next `anchorfold index` reads it again."""
+    if not folder.exists():
+        raise not_there(folder)
     if not is_there(folder):
         Database(folder).connect().close()  # raises
     with writer_lock(folder, -1):
@@ -160,6 +162,7 @@ def _rebuild(folder: Path) -> list[Damage]:
     versions, restored = _choose_versions(salvaged, files)
     with storage_errors(folder):
         registered = _choose_files(folder, index_id, settings, files, versions, salvaged.registered)
+        _checkpoint(folder)
         _keep_copy(folder)
         with Database(folder).building() as connection:
             _fill(connection, salvaged, versions, registered)
@@ -192,9 +195,10 @@ def _read_database(folder: Path) -> _Salvaged:
     try:
         connection = Database(folder).connect()
     except (DamagedError, NotAnIndexError):
-        return salvaged
-    except MismatchError:
-        raise
+        try:
+            connection = Database(folder).connect_unchecked()  # its header may be all that is damaged
+        except (sqlite3.Error, StoreError):
+            return salvaged
     with closing(connection):
         with suppress(sqlite3.Error, AnchorFoldError):
             connection.execute("BEGIN")
@@ -312,6 +316,12 @@ def _choose_files(
             chosen[following] = Segment(path)
             following += 1
     return chosen
+
+
+def _checkpoint(folder: Path) -> None:
+    """Copy the write-ahead log into the old database: a repair that is interrupted after removing it loses nothing."""
+    with suppress(sqlite3.Error, StoreError), closing(Database(folder).connect(write=True)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _keep_copy(folder: Path) -> None:

@@ -56,7 +56,8 @@ def write_document(
             (path, name, public),
         ).lastrowid
         assert identity is not None
-    row = (identity, path, name, public, json.dumps(dict(metadata)))
+    # Not escaped: SQLite before 3.45 compares keys of JSON as they are written.
+    row = (identity, path, name, public, json.dumps(dict(metadata), ensure_ascii=False))
     connection.execute(
         "UPDATE documents SET path = ?, name = ?, public_name = ?, metadata = ?, checksum = ? WHERE id = ?",
         (*row[1:], row_checksum(*row), identity),
