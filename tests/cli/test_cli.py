@@ -56,6 +56,15 @@ def test_index_tells_what_it_did_and_does_only_what_changed(copy):
     )
 
 
+def test_index_reports_ignored_files_by_extension(copy):
+    for name in ("a.docx", "b.docx", "c.xlsx", ".hidden.txt"):
+        (copy / "reports" / name).write_text("x")
+    completed = run("index", "./reports", "--to", "my.index", cwd=copy)
+    assert completed.stdout.splitlines()[-1] == "Ignored 3 files: 2 .docx, 1 .xlsx."
+    report = json.loads(run("index", "./reports", "--to", "my.index", "--json", cwd=copy).stdout)
+    assert report["ignored"] == {".docx": 2, ".xlsx": 1}
+
+
 def test_small_fills_in_what_is_not_given(copy, checkpoints):
     options = ("index", "reports/old.pdf", "--model", checkpoints["colpali"], "--small")
     run(*options, "--to", "small.index", cwd=copy)

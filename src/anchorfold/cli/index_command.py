@@ -198,6 +198,8 @@ def summarise(index: Index, report: AddReport, as_json: bool) -> None:
     import json
     from dataclasses import asdict
 
+    from anchorfold.documents.listing import ignored_summary
+
     info = index.info()
     for name, why in report.skipped:
         err.print(f"skipped {name}: {why}", style="yellow", markup=False)
@@ -224,5 +226,7 @@ def summarise(index: Index, report: AddReport, as_json: bool) -> None:
     if report.texts:
         rows.insert(2, ("texts", f"{report.texts:,} of pages that were there before"))
     table([("index", "left"), (str(index.path), "left")], rows)
+    if report.ignored:
+        out.print(ignored_summary(report.ignored), markup=False)
     if report.interrupted:
         out.print("Stopped early: run the same command again to finish.")

@@ -11,6 +11,7 @@ class AddReport:
     """What a run did. `pages`, `vectors` and `full_vectors` are those written in this run; seconds are wall time.
 
     `described` documents were there already and got other metadata; `unmatched` rows of its table mean no document.
+    `ignored` counts files of unsupported kinds in the listed folders by extension.
 
     >>> report = index.add("reports")
     >>> report.added, report.unchanged, report.skipped
@@ -27,6 +28,7 @@ class AddReport:
     full_vectors: int = 0
     texts: int = 0  # of pages that were stored before without their text
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    ignored: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     encode_seconds: float = 0.0
     interrupted: bool = False
