@@ -135,19 +135,24 @@ def showing() -> Iterator[Callable[[State], None]]:
     """A progress bar in a terminal, a line now and then elsewhere; both on standard error."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
+    from anchorfold.index.progress import ENCODING
+
     began = time.monotonic()
+    starts = {ENCODING: began}
 
     def pace(state: State) -> str:
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - starts.setdefault(state.stage, time.monotonic())
         left = seconds * (1 - state.share) / state.share if state.share > 0.001 else None
         rate = f"{state.pages / max(seconds, 1e-3):.2f} pages/s"
         parts = [f"{state.pages} pages", rate, *crew(state), "" if left is None else f"{clock(left)} left"]
-        return "  ".join(parts)
+        stage = [] if state.stage == ENCODING else [state.stage]
+        return "  ".join([*stage, *parts])
 
     if not err.is_terminal:
         last = [began]
 
         def line(state: State) -> None:
+            starts.setdefault(state.stage, time.monotonic())
             if time.monotonic() - last[0] >= PLAIN_EVERY:
                 last[0] = time.monotonic()
                 print(f"{state.documents}/{state.of_documents} documents  {pace(state)}", file=sys.stderr, flush=True)

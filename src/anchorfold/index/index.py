@@ -172,7 +172,9 @@ class Index(IndexReader):
                 given = self._given(metadata, {d.source: d.name for d in listing.documents})
                 with self._source(batch_size, cluster) as source:
                     report = Ingest(self._table, source, progress, stop, given).run(listing, prune)
-                    report.texts = read_missing(self._table, listing.documents, lambda: self.model.page_pixels, stop)
+                    report.texts = read_missing(
+                        self._table, listing.documents, lambda: self.model.page_pixels, stop, progress
+                    )
                 self._table.tidy()
                 update_lists(self._table)
         except LockedError:

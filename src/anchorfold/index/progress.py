@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+ENCODING, READING_TEXT = "encoding", "reading text"  # stages of a run
+
 
 @dataclass
 class AddReport:
@@ -50,7 +52,8 @@ class WorkerProgress:
 class Progress:
     """How far a run is. `share` goes from 0 to 1 with the pages that are done or need not be done.
 
-    `workers` are those of a cluster, if one encodes.
+    `stage` is "encoding", or "reading text" while the text of pages stored earlier is read. Each stage has counts and a
+    share of its own. `workers` are those of a cluster, if one encodes.
 
     >>> report = index.add("reports", progress=lambda progress: print(f"{progress.share:.0%}"))
     100%
@@ -62,6 +65,7 @@ class Progress:
     share: float = 0.0
     current: str = ""
     workers: Sequence[WorkerProgress] = ()
+    stage: str = ENCODING
 
 
 @dataclass

@@ -9,8 +9,9 @@ import numpy as np
 
 from anchorfold.documents.files import Document
 from anchorfold.documents.ocr import PictureReader, require_ocr
-from anchorfold.documents.rendering import PageRendered, Renderer, Request
+from anchorfold.documents.rendering import DocumentFinished, PageRendered, Renderer, Request
 from anchorfold.errors import MismatchError
+from anchorfold.index.progress import READING_TEXT, Progress
 from anchorfold.index.store.lock import writer_lock
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.index.store.snapshot import Snapshot
@@ -70,7 +71,11 @@ def pages_without_text(snapshot: Snapshot, stored: np.ndarray) -> dict[int, list
 
 
 def read_missing(
-    table: PageTable, documents: Sequence[Document], pixels: Callable[[], int], stop: Callable[[], bool] | None = None
+    table: PageTable,
+    documents: Sequence[Document],
+    pixels: Callable[[], int],
+    stop: Callable[[], bool] | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> int:
     """Read the text of stored pages that lack it, where the file is the one that was indexed; returns how many.
 
@@ -81,6 +86,7 @@ def read_missing(
         documents: files that may be read.
         pixels: of a page that OCR looks at; called if there is one.
         stop: asked after every page.
+        progress: called before the first page and after every page.
     """
     settings, texts = table.settings, table.texts
     if not settings.text or texts.complete:
@@ -90,13 +96,20 @@ def read_missing(
     wanted = {source: missing[number] for (source, _), number in numbers.items()}
     requests = [Request(d, wanted=wanted[d.source], texts=True) for d in documents if d.source in wanted]
     reader, batch, count = TextReader(settings), dict[int, PageText](), 0
+    state = Progress(of_documents=len(requests), stage=READING_TEXT)
+    total = sum(len(wanted[request.document.source]) for request in requests)
+    show = progress or (lambda _: None)
     if requests:
+        show(state)
         with Renderer(requests, pixels() if settings.ocr else SMALL_PIXELS) as renderer:
             for event in renderer:
                 if stop is not None and stop():
                     break
+                if isinstance(event, DocumentFinished):
+                    state.documents += 1
                 if not isinstance(event, PageRendered):
                     continue
+                state.current = event.document.name
                 number, text = numbers.get((event.document.source, event.identity.digest)), reader.read(event)
                 if number is not None and text is not None:
                     batch[row_number(number, event.number + 1)] = text
@@ -104,6 +117,9 @@ def read_missing(
                 if len(batch) >= BATCH:
                     texts.put(batch)
                     batch = {}
+                state.pages += 1
+                state.share = state.pages / total
+                show(state)
         texts.put(batch)
     _log.info("the text of %d pages was read again", count)
     if count == sum(map(len, missing.values())):
