@@ -199,7 +199,13 @@ class Index(IndexReader):
             return GivenValues()
         state = self._table.state
         known = {s: next((v.name for v in state.versions(s).values()), name) for s, name in documents.items()}
-        return given_values(metadata, known, state)
+        given = given_values(metadata, known, state)
+        if given.unmatched and not given.values:
+            raise AnchorFoldError(
+                f"{metadata} matches none of the {len(known):,} documents: its first column contains "
+                f"{given.unmatched[0]!r}. Write names, paths, folders or patterns such as '*.pdf' there."
+            )
+        return given
 
     def describe(self, metadata: Given, *, documents: str | Sequence[str] | None = None, wait: float = -1) -> Described:
         """Store what is known of indexed documents, for filters. Nothing is read or encoded.

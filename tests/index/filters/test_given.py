@@ -11,7 +11,7 @@ import pytest
 from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index.filters.given import given_values
-from anchorfold.index.filters.tables import Names
+from anchorfold.index.filters.tables import Names, read_table
 from anchorfold.index.store.catalogue import Document, Patch, State
 from anchorfold.index.store.metadata import Metadata
 from tests.number_reader import index_settings
@@ -66,6 +66,23 @@ def test_later_rows_win_where_they_say_something(tmp_path, state):
         C: {"year": None, "team": None},
     }
     assert given.unmatched == ("nobody.pdf",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "path;cost (net, EUR)\nc.png;3\n",
+        "path;cost (net, EUR)\nc.png;3,5\n",
+        "path, as given;cost\nc.png;3\n",
+        '"path";"cost (net, EUR)";"unit, name"\n"c.png";3;"a, b"\n',
+        "sep=;\npath;cost\nc.png;3\n",
+        "\npath;cost\nc.png;3\n",
+    ],
+)
+def test_the_separator_is_found_also_if_cells_contain_another(tmp_path, text):
+    table = read_table(written(tmp_path, text))
+    assert [row.documents for row in table.rows] == ["c.png"]
+    assert table.columns[0].startswith("cost")
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
