@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from qdrant_client import QdrantClient
 
+from anchorfold.cli.printing import size
 from tests.cli.processes import run
 
 DIM = 16
@@ -46,6 +47,21 @@ def test_into_a_file_and_onward_into_qdrant(work):
     client.close()
     assert {(r.payload["document"], r.payload["page"]) for r in records} == {("report.pdf", p) for p in range(1, 7)}
     assert {np.shape(r.vector) for r in records} == {(3, DIM)}
+
+
+@pytest.mark.parametrize(("bits", "component"), [(16, 2), (32, 4)])
+@pytest.mark.parametrize("name", ["small.npz", "small.parquet"])
+def test_reported_sizes_are_those_of_the_file(work, bits, component, name):
+    arguments = ("compress", "vectors", "--to", name, "--cap", "5", "--bits", str(bits))
+    summary = json.loads(run(*arguments, "--json", cwd=work).stdout)
+    assert summary["on disk"] == (work / name).stat().st_size
+    assert f"30 ({size(30 * DIM * component)} as float{bits})" in run(*arguments, cwd=work).stdout
+
+
+def test_bits_that_a_file_cannot_store_are_one_sentence(work):
+    completed = run("compress", "vectors", "--to", "small.npz", "--bits", "2", code=1, cwd=work)
+    assert "--bits 2 cannot be stored in small.npz: npz takes 16 or 32 bits per vector component." in completed.stderr
+    assert [path.name for path in work.iterdir()] == ["vectors"]
 
 
 @pytest.mark.parametrize(

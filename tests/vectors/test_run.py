@@ -209,10 +209,15 @@ class TestExports:
         folders = {
             target.folder(source, Pooling1D(0.2), None),
             target.folder(source, Pooling1D(0.1), None),
-            target.folder(source, Pooling1D(0.2), 8),
+            target.folder(source, Pooling1D(0.2), 32),
         }
         assert len(folders) == 3
         assert target.folder(source, Pooling1D(0.2), None) in folders
+
+    @pytest.mark.parametrize("address", ["small.npz", "small.parquet", "http://localhost:6333"])
+    def test_bits_that_a_target_cannot_store_are_refused(self, folder, address):
+        with pytest.raises(AnchorFoldError, match=f"--bits 4 cannot be stored in {address}: .* takes 16 or 32 bits"):
+            choose_target(address).folder(open_source(str(folder)), Pooling1D(0.2), 4)
 
     def test_what_an_address_means(self):
         assert choose_target("http://localhost:6333", collection="x").exporter == "qdrant"

@@ -11,7 +11,7 @@ import typer
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
 from anchorfold.cli.index_command import clock, stopping
 from anchorfold.cli.options import Device, TrustRemoteCode
-from anchorfold.cli.printing import on_disk, size, table
+from anchorfold.cli.printing import on_disk, path_bytes, size, table
 
 if TYPE_CHECKING:
     from anchorfold.vectors import CompressReport
@@ -26,7 +26,7 @@ def compress_command(
     method: Annotated[str, typer.Option(help="A compressor that needs vectors alone.")] = DEFAULT_METHOD,
     ratio: Annotated[float | None, typer.Option(help="Vectors to keep of each page, 0 to 1. Default: 0.2.")] = None,
     cap: Annotated[int | None, typer.Option(help="Or at most that many vectors a page.")] = None,
-    bits: Annotated[int | None, typer.Option(help="Bits a stored number takes: 16 (default), 8, 4, 2, 1, or 32.")] = None,  # noqa: E501
+    bits: Annotated[int | None, typer.Option(help="Bits per vector component: 16 (default) or 32; into an index also 8, 4, 2 or 1.")] = None,  # noqa: E501
     model: Annotated[str | None, typer.Option(help="The model that made the vectors: an index can then be searched by text.")] = None,  # noqa: E501
     kind: Annotated[str | None, typer.Option("--from", help="What the source is, if that is not plain.")] = None,
     collection: Annotated[str | None, typer.Option(help="Of a database: the source's collection or table.")] = None,
@@ -71,9 +71,12 @@ def compress_command(
             err.print(f"skipped {name}: {why}", style="yellow", markup=False)
         summary = summarise(str(folder), report)
         if target.exporter is not None:
-            del summary["on disk"]  # of what lies between, not of the export
+            del summary["on disk"]  # of the intermediate index, not of the export
             if not report.interrupted:
                 target.export(folder, lambda n: status.update(f"writing {to}: {n:,} pages"))
+                if target.is_file:
+                    written = path_bytes(to)
+                    summary["on disk"] = written, size(written)
     if as_json:
         print(json.dumps({**asdict(report), "to": to, **{k: v for k, (v, _) in summary.items()}}))
     else:
@@ -89,12 +92,13 @@ def summarise(folder: str, report: CompressReport) -> dict[str, tuple[object, st
     """For each line of the summary its value and how people read it."""
     from anchorfold.index import Index
 
-    info = Index.open(folder).info()
+    opened = Index.open(folder)
+    info = opened.info()
     fewer = info.full_vectors / max(info.vectors, 1)
     return {
         "pages in all": (info.pages, f"{info.pages:,} ({report.pages:,} new in {clock(report.seconds)})"),
         "vectors before": (info.full_vectors, f"{info.full_vectors:,} ({size(info.full_vector_bytes)} as float16)"),
-        "vectors after": (info.vectors, f"{info.vectors:,} ({size(info.vector_bytes)})"),
+        "vectors after": (info.vectors, f"{info.vectors:,} ({size(info.vector_bytes)} as {opened.settings.type_name})"),
         "times fewer": (round(fewer, 2), f"{fewer:.1f}"),
         "on disk": (info.bytes, on_disk(info)),
         "skipped": (len(report.skipped), str(len(report.skipped))),

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from anchorfold.cli.app import app, err, out
-from anchorfold.cli.printing import as_json_info, on_disk, size, table, times_smaller
+from anchorfold.cli.printing import as_json_info, on_disk, path_bytes, size, table, times_smaller
 from anchorfold.errors import AnchorFoldError
 
 
@@ -103,5 +103,8 @@ def export_command(
         written = opened.export(
             to, target, **options, progress=lambda n: status.update(f"exporting to {target}: {n:,} pages")
         )
-    what = f"wrote {written:,} pages to" if exporter.is_file else f"uploaded {written:,} new pages to"
+    if exporter.is_file:
+        what = f"wrote {written:,} pages ({size(path_bytes(target))}) to"
+    else:
+        what = f"uploaded {written:,} new pages to"
     out.print(f"{what} {target}" + (f", collection {options['collection']}" if options else ""), markup=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorfold.cli.app import out
@@ -18,6 +20,13 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+def path_bytes(path: str | Path) -> int:
+    """Bytes of a file, or of a folder with all that is in it."""
+    from anchorfold.index.store.folder import folder_bytes
+
+    return folder_bytes(Path(path)) if os.path.isdir(path) else os.path.getsize(path)
 
 
 def on_disk(info: IndexInfo) -> str:

@@ -30,15 +30,35 @@ class Target:
     exporter: str | None = None
     collection: str | None = None
 
+    @property
+    def is_file(self) -> bool:
+        """Whether it is written as a file."""
+        return self.exporter is not None and EXPORTERS[self.exporter].is_file
+
     def folder(self, source: VectorSource, compressor: Compressor, bits: int | None) -> Path:
-        """The index to compress into; of an export one for these very settings."""
+        """Return the index to compress into; an export has one per combination of settings.
+
+        Raises:
+            AnchorFoldError: the target cannot store that many bits per vector component.
+        """
         if self.exporter is None:
             return Path(self.address)
+        self._require_bits(bits)
         settings = json.dumps([source.identity, repr(source.fields), compressor.name, repr(compressor.options), bits])
         key = hashlib.blake2b(settings.encode(), digest_size=4).hexdigest()
-        if EXPORTERS[self.exporter].is_file:
+        if self.is_file:
             return Path(f"{self.address}.{key}.unfinished")
         return Path(f"{re.sub(r'[^A-Za-z0-9]+', '-', self.address).strip('-')}.{key}.unfinished")
+
+    def _require_bits(self, bits: int | None) -> None:
+        assert self.exporter is not None
+        supported = EXPORTERS[self.exporter].bits
+        if bits is not None and bits not in supported:
+            widths = " or ".join(map(str, supported))
+            raise AnchorFoldError(
+                f"--bits {bits} cannot be stored in {self.address}: {self.exporter} takes {widths} bits per vector "
+                "component. Leave --bits out, or compress into an index (--to NAME.index)."
+            )
 
     def export(self, folder: Path, progress: Callable[[int], None] | None = None) -> int:
         """Write what was compressed into a folder to the target, and remove the folder; returns pages written."""

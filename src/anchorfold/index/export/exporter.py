@@ -17,13 +17,14 @@ class Exporter:
     `snapshot` is one version of the index, a `Snapshot`: its `settings` and `encoded_pages()` are what a target needs;
     a page has `source`, `document`, `page`, `vectors (m, d)` in float32 whatever the bits, and `provenance`.
     `progress` is called with the number of pages so far. A target that is no file, such as a database, has an address,
-    and may sort pages into a `collection`.
+    and may sort pages into a `collection`. `bits` are the bits per vector component that it can store.
     """
 
     name: str
     write: Callable[..., int]
     is_file: bool = True
     has_collections: bool = False
+    bits: tuple[int, ...] = (16, 32)
 
     def target(self, index: Path, file: Path | None, address: str | None) -> str:
         """Where to write: the file beside the index if nobody says; an address must be given."""
