@@ -7,7 +7,9 @@ import pytest
 from qdrant_client import QdrantClient
 
 from anchorfold.cli.printing import size
+from anchorfold.vectors.target import choose_target
 from tests.cli.processes import run
+from tests.forked import completed
 
 DIM = 16
 
@@ -47,6 +49,35 @@ def test_into_a_file_and_onward_into_qdrant(work):
     client.close()
     assert {(r.payload["document"], r.payload["page"]) for r in records} == {("report.pdf", p) for p in range(1, 7)}
     assert {np.shape(r.vector) for r in records} == {(3, DIM)}
+
+
+def test_a_failed_upload_is_resumed_from_the_cache_folder(work):
+    address = "http://user:secret@127.0.0.1:9"  # nothing listens there
+    cache = work.parent / f"{work.name}-cache"
+    arguments = ("compress", "vectors", "--to", address, "--cap", "3")
+    failed = completed(*arguments, cwd=work, ANCHORFOLD_CACHE=str(cache))
+    assert failed.returncode == 1
+    (folder,) = (cache / "unfinished").iterdir()
+    assert f"6 compressed pages are stored in {folder}: run the same command again" in failed.stderr
+    assert "secret" not in folder.name
+    assert [path.name for path in work.iterdir()] == ["vectors"]
+    again = completed(*arguments, cwd=work, ANCHORFOLD_CACHE=str(cache))
+    assert str(folder) in again.stderr
+    target = choose_target(str(work / "qdrant"), "qdrant")
+    assert target.export(folder) == 6
+    assert not folder.exists()
+
+
+def test_nothing_is_left_behind_if_nothing_was_compressed(work):
+    cache = work.parent / f"{work.name}-cache"
+    for to in ("http://127.0.0.1:9", "small.npz"):
+        failed = completed(
+            "compress", "vectors", "--to", to, "--model", "./no-model", cwd=work, ANCHORFOLD_CACHE=str(cache)
+        )
+        assert failed.returncode == 1
+        assert "no model folder" in failed.stderr
+    assert [path.name for path in work.iterdir()] == ["vectors"]
+    assert not list(cache.glob("unfinished/*"))
 
 
 @pytest.mark.parametrize(("bits", "component"), [(16, 2), (32, 4)])

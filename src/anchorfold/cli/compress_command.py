@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,9 +15,11 @@ from anchorfold.cli.app import app, err, note, out, quiet_libraries
 from anchorfold.cli.index_command import clock, stopping
 from anchorfold.cli.options import Device, TrustRemoteCode
 from anchorfold.cli.printing import on_disk, path_bytes, size, table
+from anchorfold.errors import LockedError
 
 if TYPE_CHECKING:
     from anchorfold.vectors import CompressReport
+    from anchorfold.vectors.target import Target
 
 DEFAULT_METHOD = "semantic-clustering"
 
@@ -61,7 +66,7 @@ def compress_command(
     opened = open_source(source, Fields(vectors, document, page, collection), kind)
     folder = target.folder(opened, compressor, bits)
     total = len(opened)
-    with stopping() as stop, err.status(f"compressing {source}") as status:
+    with keeping(target, folder), stopping() as stop, err.status(f"compressing {source}") as status:
         report = compress_source(
             opened, folder, compressor, model=model, bits=bits, stop=stop, wait=-1 if wait else 0, waiting=note,
             progress=lambda r: status.update(f"compressing {source}: {r.pages + r.unchanged:,} of {total:,} pages"),
@@ -86,6 +91,17 @@ def compress_command(
         raise typer.Exit(130)
     if report.skipped:
         raise typer.Exit(3)
+
+
+@contextmanager
+def keeping(target: Target, folder: Path) -> Iterator[None]:
+    """Report where an export that did not finish can be resumed from; nothing is left behind if it has no page."""
+    try:
+        yield
+    finally:
+        with suppress(LockedError):  # another process continues with it
+            if pages := target.discard_empty(folder):
+                note(f"{pages:,} compressed pages are stored in {folder}: run the same command again to continue.")
 
 
 def summarise(folder: str, report: CompressReport) -> dict[str, tuple[object, str]]:

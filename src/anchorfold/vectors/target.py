@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from anchorfold.backbones.calibrations import cache_folder
 from anchorfold.compressors import Compressor
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index import Index
 from anchorfold.index.export import EXPORTERS
+from anchorfold.index.store.folder import is_index
+from anchorfold.index.store.lock import writer_lock
 from anchorfold.vectors.source import VectorSource
+
+MAX_NAME = 64  # characters of the address in the name of a folder
 
 
 @dataclass(frozen=True)
 class Target:
     """An index (`exporter` None) or an export: `address` is its folder, file or URL.
 
-    An export is written from an index beside it, which is what makes it resumable and keeps memory flat, and which is
-    removed once the export is complete.
+    An export is written from an intermediate index, which makes it resumable and keeps memory flat. It is stored beside
+    the file, or in the cache folder for a database, and is removed once the export is complete.
     """
 
     address: str
@@ -44,11 +51,28 @@ class Target:
         if self.exporter is None:
             return Path(self.address)
         self._require_bits(bits)
-        settings = json.dumps([source.identity, repr(source.fields), compressor.name, repr(compressor.options), bits])
-        key = hashlib.blake2b(settings.encode(), digest_size=4).hexdigest()
+        settings = [source.identity, repr(source.fields), compressor.name, repr(compressor.options), bits]
         if self.is_file:
-            return Path(f"{self.address}.{key}.unfinished")
-        return Path(f"{re.sub(r'[^A-Za-z0-9]+', '-', self.address).strip('-')}.{key}.unfinished")
+            return Path(f"{self.address}.{_key(settings)}.unfinished")
+        is_url = "://" in self.address
+        address = self.address if is_url else os.path.abspath(self.address)
+        host = urlsplit(self.address).hostname if is_url else os.path.basename(address)  # no user and password
+        name = re.sub(r"[^A-Za-z0-9.]+", "-", host or "")[:MAX_NAME]
+        return cache_folder() / "unfinished" / f"{name}.{_key([*settings, address, self.collection])}"
+
+    def discard_empty(self, folder: Path) -> int:
+        """Remove an intermediate index without pages after a run that did not finish; returns the pages that are kept.
+
+        Raises:
+            LockedError: another process is writing to it.
+        """
+        if self.exporter is None or not folder.exists():
+            return 0
+        with writer_lock(folder, 0):
+            pages = Index.open(folder).info().pages if is_index(folder) else 0
+            if not pages:
+                shutil.rmtree(folder)
+        return pages
 
     def _require_bits(self, bits: int | None) -> None:
         assert self.exporter is not None
@@ -70,6 +94,10 @@ class Target:
         written = Index.open(folder).export(self.exporter, self.address, progress=progress, **options)
         shutil.rmtree(folder)
         return written
+
+
+def _key(settings: list[Any]) -> str:
+    return hashlib.blake2b(json.dumps(settings).encode(), digest_size=4).hexdigest()
 
 
 def choose_target(address: str, exporter: str | None = None, collection: str | None = None) -> Target:
