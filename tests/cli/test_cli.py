@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -150,8 +151,12 @@ def test_export(copy):
     written = run("export", "my.index", "--to", "npz", cwd=copy).stdout
     assert f"wrote 6 pages ({(copy / 'my.npz').stat().st_size / 1000:.1f} kB)" in written
     assert "wrote 6 pages" in run("export", "my.index", "--to", "parquet", "--file", "p.parquet", cwd=copy).stdout
-    assert "uploaded 6 new pages" in run("export", "my.index", "--to", "qdrant", "--url", "q", cwd=copy).stdout
+    uploaded = run("export", "my.index", "--to", "qdrant", "--url", "q", "--quantization", "turbo4", cwd=copy).stdout
+    assert "uploaded 6 new pages" in uploaded
+    assert re.search(r"The collection takes about .*B: vectors .*B, turbo4 copy .*B \(in RAM\), payload", uploaded)
     assert "uploaded 0 new pages" in run("export", "my.index", "--to", "qdrant", "--url", "q", cwd=copy).stdout
+    refused = run("export", "my.index", "--to", "npz", "--quantization", "scalar", code=1, cwd=copy)
+    assert "--quantization cannot be used with npz: leave it out" in one_line(refused)
     assert "needs --url" in run("export", "my.index", "--to", "qdrant", code=1, cwd=copy).stderr
 
 

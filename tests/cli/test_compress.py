@@ -43,7 +43,8 @@ def test_into_an_index_and_again(work):
 def test_into_a_file_and_onward_into_qdrant(work):
     run("compress", "vectors", "--to", "small.parquet", "--cap", "5", "--method", "ward", cwd=work)
     assert not list(work.glob("*.unfinished"))
-    run("compress", "small.parquet", "--to", "qdrant", "--format", "qdrant", "--to-collection", "tiny", "--cap", "3", cwd=work)  # fmt: skip  # noqa: E501
+    shown = run("compress", "small.parquet", "--to", "qdrant", "--format", "qdrant", "--to-collection", "tiny", "--cap", "3", "--quantization", "binary", cwd=work).stdout  # fmt: skip  # noqa: E501
+    assert "vectors 576 B, binary copy 36 B (in RAM), payload" in shown
     client = QdrantClient(path=str(work / "qdrant"))
     records, _ = client.scroll("tiny", limit=10, with_vectors=True)
     client.close()
@@ -102,6 +103,7 @@ def test_bits_that_a_file_cannot_store_are_one_sentence(work):
         (("--ratio", "2"), "ratio must lie above 0"),
         (("--from", "zip"), "there is no source of vectors called 'zip'"),
         (("--to-collection", "x"), "has no collections"),
+        (("--quantization", "scalar"), "cannot be used with the index small.index: use --bits"),
         (("--bits", "3"), "cannot be stored in 3 bits"),
     ],
 )

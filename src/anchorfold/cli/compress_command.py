@@ -13,8 +13,8 @@ import typer
 
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
 from anchorfold.cli.index_command import clock, stopping
-from anchorfold.cli.options import Device, TrustRemoteCode
-from anchorfold.cli.printing import on_disk, path_bytes, size, table
+from anchorfold.cli.options import Device, Quantization, TrustRemoteCode
+from anchorfold.cli.printing import collection_size, on_disk, path_bytes, size, table
 from anchorfold.errors import LockedError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def compress_command(
     page: Annotated[str | None, typer.Option(help="The field that holds its number.")] = None,
     format_: Annotated[str | None, typer.Option("--format", help="What the target is, if its address does not tell: index, or what `export --to` takes.")] = None,  # noqa: E501
     to_collection: Annotated[str | None, typer.Option(help="Of a database: the target's collection.")] = None,
+    quantization: Quantization = None,
     wait: Annotated[bool, typer.Option(help="Wait if another process is writing to the index.")] = True,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
@@ -62,7 +63,7 @@ def compress_command(
 
     quiet_libraries()
     compressor = choose_compressor(method, ratio, cap)
-    target = choose_target(to, format_, to_collection)
+    target = choose_target(to, format_, to_collection, quantization)
     opened = open_source(source, Fields(vectors, document, page, collection), kind)
     folder = target.folder(opened, compressor, bits)
     total = len(opened)
@@ -78,7 +79,11 @@ def compress_command(
         if target.exporter is not None:
             del summary["on disk"]  # of the intermediate index, not of the export
             if not report.interrupted:
-                target.export(folder, lambda n: status.update(f"writing {to}: {n:,} pages"))
+                target.export(
+                    folder,
+                    lambda n: status.update(f"writing {to}: {n:,} pages"),
+                    lambda s: summary.update({"collection": (s.total, collection_size(s, quantization))}),
+                )
                 if target.is_file:
                     written = path_bytes(to)
                     summary["on disk"] = written, size(written)

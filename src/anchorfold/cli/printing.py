@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from anchorfold.cli.app import out
 
 if TYPE_CHECKING:
+    from anchorfold.index.export import CollectionSize
     from anchorfold.index.store.info import IndexInfo
 
 
@@ -35,6 +36,15 @@ def on_disk(info: IndexInfo) -> str:
     parts["text"] = info.text_bytes
     parts["log, counts and checksums"] = info.bytes - sum(parts.values())
     return f"{size(info.bytes)}: " + ", ".join(f"{name} {size(count)}" for name, count in parts.items() if count)
+
+
+def collection_size(estimate: CollectionSize, copy: str | None) -> str:
+    """What a collection will take and what it is made of; `copy` is the quantization."""
+    parts = [f"vectors {size(estimate.vectors)}"]
+    if copy is not None:
+        parts.append(f"{copy} copy {size(estimate.quantized)} (in RAM)")
+    parts.append(f"payload {size(estimate.payload)}")
+    return f"about {size(estimate.total)}: {', '.join(parts)}"
 
 
 def times_smaller(info: IndexInfo) -> str:

@@ -17,7 +17,7 @@ from anchorfold.backbones.calibrations import cache_folder
 from anchorfold.compressors import Compressor
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index import Index
-from anchorfold.index.export import EXPORTERS
+from anchorfold.index.export import EXPORTERS, CollectionSize
 from anchorfold.index.store.folder import is_index
 from anchorfold.index.store.lock import writer_lock
 from anchorfold.vectors.source import VectorSource
@@ -36,6 +36,7 @@ class Target:
     address: str
     exporter: str | None = None
     collection: str | None = None
+    quantization: str | None = None
 
     @property
     def is_file(self) -> bool:
@@ -79,17 +80,32 @@ class Target:
         supported = EXPORTERS[self.exporter].bits
         if bits is not None and bits not in supported:
             widths = " or ".join(map(str, supported))
+            instead = "use --quantization" if "quantization" in EXPORTERS[self.exporter].options else "leave --bits out"
             raise AnchorFoldError(
                 f"--bits {bits} cannot be stored in {self.address}: {self.exporter} takes {widths} bits per vector "
-                "component. Leave --bits out, or compress into an index (--to NAME.index)."
+                f"component. Instead, {instead}, or compress into an index (--to NAME.index)."
             )
 
-    def export(self, folder: Path, progress: Callable[[int], None] | None = None) -> int:
-        """Write what was compressed into a folder to the target, and remove the folder; returns pages written."""
+    def export(
+        self,
+        folder: Path,
+        progress: Callable[[int], None] | None = None,
+        announce: Callable[[CollectionSize], None] | None = None,
+    ) -> int:
+        """Write what was compressed into a folder to the target, and remove the folder; returns pages written.
+
+        Args:
+            folder: the intermediate index.
+            progress: called with the number of pages so far.
+            announce: called with the size that a collection will take, if the target estimates it.
+        """
         if self.exporter is None:
             raise AnchorFoldError(f"{self.address} is an index: it needs no export.")
-        options: dict[str, Any] = {}
-        if EXPORTERS[self.exporter].has_collections and self.collection is not None:
+        exporter = EXPORTERS[self.exporter]
+        options = exporter.require_options({"quantization": self.quantization})
+        if "announce" in exporter.options:
+            options["announce"] = announce
+        if exporter.has_collections and self.collection is not None:
             options["collection"] = self.collection
         written = Index.open(folder).export(self.exporter, self.address, progress=progress, **options)
         shutil.rmtree(folder)
@@ -100,7 +116,9 @@ def _key(settings: list[Any]) -> str:
     return hashlib.blake2b(json.dumps(settings).encode(), digest_size=4).hexdigest()
 
 
-def choose_target(address: str, exporter: str | None = None, collection: str | None = None) -> Target:
+def choose_target(
+    address: str, exporter: str | None = None, collection: str | None = None, quantization: str | None = None
+) -> Target:
     """What an address means: `exporter` if given, a file by its ending, a database by its URL; else an index.
 
     >>> choose_target("small.parquet").exporter, choose_target("http://localhost:6333").exporter
@@ -120,4 +138,8 @@ def choose_target(address: str, exporter: str | None = None, collection: str | N
         _ = EXPORTERS[exporter]  # says which there are
     if collection is not None and (exporter is None or not EXPORTERS[exporter].has_collections):
         raise AnchorFoldError(f"{address} has no collections: leave --to-collection out.")
-    return Target(address, exporter, collection)
+    if quantization is not None:
+        if exporter is None:
+            raise AnchorFoldError(f"--quantization cannot be used with the index {address}: use --bits.")
+        EXPORTERS[exporter].require_options({"quantization": quantization})
+    return Target(address, exporter, collection, quantization)
