@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,8 @@ from anchorfold.index.candidates import FIRST_PAGES
 from anchorfold.index.store.lock import writer_lock
 from benchmarks.invented_index import append_pages, new_table, random_pages
 from tests.cli.processes import run
-from tests.forked import ENVIRONMENT, running
+from tests.documents.test_pages import write_encrypted
+from tests.forked import ENVIRONMENT, completed, running
 from tests.index.store.old_index import write_old_index
 from tests.number_reader import page_image, write_pdf
 
@@ -54,6 +56,15 @@ def test_index_tells_what_it_did_and_does_only_what_changed(copy):
     assert {"documents", "pages", "vectors before", "vectors after", "times smaller", "on disk", "skipped"} <= set(
         lines
     )
+
+
+def test_index_reports_ignored_files_by_extension(copy):
+    for name in ("a.docx", "b.docx", "c.xlsx", ".hidden.txt"):
+        (copy / "reports" / name).write_text("x")
+    completed = run("index", "./reports", "--to", "my.index", cwd=copy)
+    assert completed.stdout.splitlines()[-1] == "Ignored 3 files: 2 .docx, 1 .xlsx."
+    report = json.loads(run("index", "./reports", "--to", "my.index", "--json", cwd=copy).stdout)
+    assert report["ignored"] == {".docx": 2, ".xlsx": 1}
 
 
 def test_small_fills_in_what_is_not_given(copy, checkpoints):
@@ -137,11 +148,15 @@ def test_an_index_finds_its_model_from_anywhere_and_after_a_move(tmp_path, check
 
 def test_export(copy):
     pytest.importorskip("qdrant_client")
-    assert "wrote 6 pages" in run("export", "my.index", "--to", "npz", cwd=copy).stdout
-    assert (copy / "my.npz").exists()
+    written = run("export", "my.index", "--to", "npz", cwd=copy).stdout
+    assert f"wrote 6 pages ({(copy / 'my.npz').stat().st_size / 1000:.1f} kB)" in written
     assert "wrote 6 pages" in run("export", "my.index", "--to", "parquet", "--file", "p.parquet", cwd=copy).stdout
-    assert "uploaded 6 new pages" in run("export", "my.index", "--to", "qdrant", "--url", "q", cwd=copy).stdout
+    uploaded = run("export", "my.index", "--to", "qdrant", "--url", "q", "--quantization", "turbo4", cwd=copy).stdout
+    assert "uploaded 6 new pages" in uploaded
+    assert re.search(r"The collection takes about .*B: vectors .*B, turbo4 copy .*B \(in RAM\), payload", uploaded)
     assert "uploaded 0 new pages" in run("export", "my.index", "--to", "qdrant", "--url", "q", cwd=copy).stdout
+    refused = run("export", "my.index", "--to", "npz", "--quantization", "scalar", code=1, cwd=copy)
+    assert "--quantization cannot be used with npz: leave it out" in one_line(refused)
     assert "needs --url" in run("export", "my.index", "--to", "qdrant", code=1, cwd=copy).stderr
 
 
@@ -200,6 +215,39 @@ def test_bad_documents_are_a_line_each_and_the_rest_goes_on(copy, checkpoints):
     assert info["documents"] == 6
     answer = json.loads(run("search", "my.index", "x", "--json", cwd=copy).stdout)
     assert "bad/it's \N{SNOWMAN} [odd].pdf" in [r["document"] for r in answer["results"]]
+
+
+def test_encrypted_documents_need_the_password_which_is_not_stored(copy, checkpoints):
+    password = "correct horse"
+    (copy / "locked").mkdir()
+    write_encrypted(copy / "locked/a.pdf", user=password)
+    arguments = ("index", "locked", "--to", "locked.index", "--model", checkpoints["colpali"])
+    refused = run(*arguments, code=1, cwd=copy)
+    assert "skipped locked/a.pdf: encrypted: give its password with --password" in refused.stderr
+    assert "nothing was indexed: 1 of 1 documents failed" in one_line(refused)
+    assert refused.stdout == ""
+    assert not (copy / "locked.index").exists()
+    report = run(*arguments, "--json", code=1, cwd=copy).stdout
+    assert json.loads(report)["skipped"][0][0] == "locked/a.pdf"
+    wrong = run(*arguments, "--password", "hunter2", code=1, cwd=copy)
+    assert "the given password is wrong" in wrong.stderr
+    assert "hunter2" not in wrong.stderr
+    done = run("--verbose", *arguments, "--password", password, cwd=copy)
+    assert "(1 new, 0 changed, 0 unchanged)" in done.stdout
+    assert password not in done.stdout + done.stderr
+    stored = [path for path in (copy / "locked.index").rglob("*") if path.is_file()]
+    assert not any(password.encode() in path.read_bytes() for path in stored)
+    sent = run(*arguments, "--password", password, "--ray", "auto", code=1, cwd=copy)
+    assert "set ANCHORFOLD_PDF_PASSWORD in the environment of its nodes" in one_line(sent)
+    write_encrypted(copy / "locked/b.pdf", user=password)
+    again = completed("index", "locked", "--to", "locked.index", cwd=copy, ANCHORFOLD_PDF_PASSWORD=password)
+    assert "(1 new, 0 changed, 1 unchanged)" in again.stdout
+
+
+def test_an_index_that_exists_is_kept_if_all_documents_fail(copy):
+    write_encrypted(copy / "locked.pdf")
+    run("index", "locked.pdf", "--to", "my.index", code=3, cwd=copy)
+    assert json.loads(run("info", "my.index", "--json", cwd=copy).stdout)["pages"] == 6
 
 
 def test_a_damaged_table_is_one_line(copy):

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from qdrant_client import QdrantClient
 
+from anchorfold.cli.printing import size
+from anchorfold.vectors.target import choose_target
 from tests.cli.processes import run
+from tests.forked import completed
 
 DIM = 16
 
@@ -40,12 +43,57 @@ def test_into_an_index_and_again(work):
 def test_into_a_file_and_onward_into_qdrant(work):
     run("compress", "vectors", "--to", "small.parquet", "--cap", "5", "--method", "ward", cwd=work)
     assert not list(work.glob("*.unfinished"))
-    run("compress", "small.parquet", "--to", "qdrant", "--format", "qdrant", "--to-collection", "tiny", "--cap", "3", cwd=work)  # fmt: skip  # noqa: E501
+    shown = run("compress", "small.parquet", "--to", "qdrant", "--format", "qdrant", "--to-collection", "tiny", "--cap", "3", "--quantization", "binary", cwd=work).stdout  # fmt: skip  # noqa: E501
+    assert "vectors 576 B, binary copy 36 B (in RAM), payload" in shown
     client = QdrantClient(path=str(work / "qdrant"))
     records, _ = client.scroll("tiny", limit=10, with_vectors=True)
     client.close()
     assert {(r.payload["document"], r.payload["page"]) for r in records} == {("report.pdf", p) for p in range(1, 7)}
     assert {np.shape(r.vector) for r in records} == {(3, DIM)}
+
+
+def test_a_failed_upload_is_resumed_from_the_cache_folder(work):
+    address = "http://user:secret@127.0.0.1:9"  # nothing listens there
+    cache = work.parent / f"{work.name}-cache"
+    arguments = ("compress", "vectors", "--to", address, "--cap", "3")
+    failed = completed(*arguments, cwd=work, ANCHORFOLD_CACHE=str(cache))
+    assert failed.returncode == 1
+    (folder,) = (cache / "unfinished").iterdir()
+    assert f"6 compressed pages are stored in {folder}: run the same command again" in failed.stderr
+    assert "secret" not in folder.name
+    assert [path.name for path in work.iterdir()] == ["vectors"]
+    again = completed(*arguments, cwd=work, ANCHORFOLD_CACHE=str(cache))
+    assert str(folder) in again.stderr
+    target = choose_target(str(work / "qdrant"), "qdrant")
+    assert target.export(folder) == 6
+    assert not folder.exists()
+
+
+def test_nothing_is_left_behind_if_nothing_was_compressed(work):
+    cache = work.parent / f"{work.name}-cache"
+    for to in ("http://127.0.0.1:9", "small.npz"):
+        failed = completed(
+            "compress", "vectors", "--to", to, "--model", "./no-model", cwd=work, ANCHORFOLD_CACHE=str(cache)
+        )
+        assert failed.returncode == 1
+        assert "no model folder" in failed.stderr
+    assert [path.name for path in work.iterdir()] == ["vectors"]
+    assert not list(cache.glob("unfinished/*"))
+
+
+@pytest.mark.parametrize(("bits", "component"), [(16, 2), (32, 4)])
+@pytest.mark.parametrize("name", ["small.npz", "small.parquet"])
+def test_reported_sizes_are_those_of_the_file(work, bits, component, name):
+    arguments = ("compress", "vectors", "--to", name, "--cap", "5", "--bits", str(bits))
+    summary = json.loads(run(*arguments, "--json", cwd=work).stdout)
+    assert summary["on disk"] == (work / name).stat().st_size
+    assert f"30 ({size(30 * DIM * component)} as float{bits})" in run(*arguments, cwd=work).stdout
+
+
+def test_bits_that_a_file_cannot_store_are_one_sentence(work):
+    completed = run("compress", "vectors", "--to", "small.npz", "--bits", "2", code=1, cwd=work)
+    assert "--bits 2 cannot be stored in small.npz: npz takes 16 or 32 bits per vector component." in completed.stderr
+    assert [path.name for path in work.iterdir()] == ["vectors"]
 
 
 @pytest.mark.parametrize(
@@ -55,6 +103,7 @@ def test_into_a_file_and_onward_into_qdrant(work):
         (("--ratio", "2"), "ratio must lie above 0"),
         (("--from", "zip"), "there is no source of vectors called 'zip'"),
         (("--to-collection", "x"), "has no collections"),
+        (("--quantization", "scalar"), "cannot be used with the index small.index: use --bits"),
         (("--bits", "3"), "cannot be stored in 3 bits"),
     ],
 )

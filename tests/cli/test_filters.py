@@ -59,6 +59,24 @@ def test_index_again_with_a_table_encodes_nothing(folder, report_folder, monkeyp
     assert "1 rows of the table mean none of these documents (gone.pdf)" in result.stderr
 
 
+def test_a_table_that_matches_no_document_is_refused(folder, report_folder, monkeypatch):
+    monkeypatch.chdir(report_folder)
+    (folder / "about.csv").write_text("path;year\nannual;2024\nscans;2023\n")
+    words = r"about\.csv matches none of the 2 documents: its first column contains 'annual'\. Write names"
+    with pytest.raises(AnchorFoldError, match=words):
+        run("describe", folder / "my.index", folder / "about.csv")
+    with pytest.raises(AnchorFoldError, match=words):
+        run("index", "reports", "--to", folder / "my.index", "--metadata", folder / "about.csv")
+    with pytest.raises(AnchorFoldError, match=words):
+        run("index", "reports", "--to", folder / "new.index", "--metadata", folder / "about.csv")
+    assert not (folder / "new.index").exists()
+
+
+def test_a_semicolon_separated_table_with_commas_in_its_header(folder):
+    (folder / "about.csv").write_text("path;cost (net, EUR)\nannual.pdf;2024\n")
+    assert "described 1 documents" in run("describe", folder / "my.index", folder / "about.csv").stdout
+
+
 def test_a_slip_is_one_sentence(folder):
     with pytest.raises(AnchorFoldError, match="there is no column 'yaer': there are document"):
         run("search", folder / "my.index", "net revenue", "--where", "yaer = 1")

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from anchorfold import AnchorFold, Index
+from anchorfold.cli import index_command
 from tests.cli.processes import run
 from tests.report_pages import write_report
 
@@ -49,6 +50,18 @@ def test_an_index_without_text_says_how_to_add_it_and_takes_it(folder):
     assert "keeps the text of its pages" in again
     info = json.loads(run("info", "without.index", "--json", cwd=folder).stdout)
     assert info["text_bytes"] > 0
+
+
+def test_reading_text_of_stored_pages_prints_the_progress_line(folder, monkeypatch, capsys):
+    monkeypatch.setattr(index_command, "PLAIN_EVERY", 0.0)
+    index = Index.create(folder / "later.index", compressor=AnchorFold(ratio=0.05), text=False)
+    index.add(folder / "reports")
+    with index_command.showing() as progress:
+        Index.open_or_create(folder / "later.index", text=True).add(folder / "reports", progress=progress)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "reading text" in line]
+    assert lines[0].startswith("0/1 documents  reading text  0 pages")
+    assert "reading text  2 pages" in lines[-1]
+    assert lines[-1].endswith("0:00 left")
 
 
 def test_damage_is_told_and_mended(folder):

@@ -1,6 +1,10 @@
 import os
 
+import pytest
+
 from anchorfold.documents.files import find_documents, matches, printable
+from anchorfold.documents.listing import ignored_summary, list_documents
+from anchorfold.errors import AnchorFoldError
 from tests.number_reader import write_pdf
 
 
@@ -25,6 +29,29 @@ def test_a_file_that_is_no_document_is_refused_only_when_named(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
     assert find(tmp_path) == ([], [])
     assert "not a kind" in find(tmp_path / "notes.txt")[1][0][1]
+
+
+def test_files_of_unsupported_kinds_are_counted_by_extension(tmp_path):
+    write_pdf(tmp_path / "docs/a.pdf", [1])
+    for name in ("b.docx", "sub/c.DOCX", "sub/notes.md", "Makefile", ".hidden.txt", ".git/config.txt", "my.index/head"):
+        (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "docs" / name).write_text("x")
+    (tmp_path / "docs/broken.txt").symlink_to(tmp_path / "nowhere")
+    listing = list_documents([tmp_path / "docs", tmp_path / "docs/sub"], exclude=tmp_path / "docs/my.index")
+    assert listing.ignored == {".docx": 2, "(no extension)": 1, ".md": 1}
+    assert next(iter(listing.ignored)) == ".docx"
+    assert (len(listing.documents), listing.skipped) == (1, ())
+
+
+def test_folders_without_a_document_report_what_they_hold(tmp_path):
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(AnchorFoldError, match=r"holds no document: .* Ignored 1 file: 1 \.txt\."):
+        list_documents(tmp_path).require_some()
+
+
+def test_the_summary_of_ignored_files_is_short():
+    counts = {f".{letter}": 1000 - number for number, letter in enumerate("abcdefghijkl")}
+    assert ignored_summary(counts).endswith("993 .h, 3,962 others.")
 
 
 def test_what_is_not_there_is_one_line(tmp_path):

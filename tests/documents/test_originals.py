@@ -16,6 +16,7 @@ from anchorfold.documents.originals import Originals, find_image
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explain import originals
 from tests.documents.hostile import ENDLESS, HUNGRY, number_content, write_pages
+from tests.documents.test_pages import write_encrypted
 from tests.number_reader import page_image, read_number, write_pdf
 
 
@@ -48,6 +49,17 @@ def test_it_is_rendered_in_another_process_that_stays(tmp_path, fresh):
     child = fresh.process._child.pid
     assert number_of(row(write_pdf(tmp_path / "b.pdf", [7]))) == 7
     assert fresh.process._child.pid == child
+
+
+def test_an_encrypted_original_opens_with_the_password_of_the_environment(tmp_path, monkeypatch):
+    path = write_encrypted(tmp_path / "locked.pdf")
+    page = row(path)
+    assert number_of(page) is None
+    monkeypatch.setenv("ANCHORFOLD_PDF_PASSWORD", "secret")
+    own = Originals()
+    monkeypatch.setattr(originals, "_originals", own)
+    assert number_of(page) == 407
+    own.process.close()
 
 
 def test_another_file_of_the_same_size_and_time_is_not_the_original(tmp_path):

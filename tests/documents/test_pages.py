@@ -10,7 +10,7 @@ import pytest
 from fpdf import FPDF
 from PIL import Image
 
-from anchorfold.documents.pages import most_pixels, open_pages
+from anchorfold.documents.pages import count_pages, most_pixels, open_pages
 from anchorfold.errors import UnreadableDocumentError
 from tests.documents.hostile import raw_pdf
 from tests.number_reader import page_image, read_number, write_pdf
@@ -41,6 +41,27 @@ def test_images(tmp_path, kind):
 def test_tiff_of_several_pages(tmp_path):
     page_image(1).save(tmp_path / "a.tiff", save_all=True, append_images=[page_image(22), page_image(333)])
     assert numbers(tmp_path / "a.tiff") == [1, 22, 333]
+
+
+def write_encrypted(path, owner="owner", user="secret"):
+    pdf = FPDF(unit="pt", format=(60, 60))
+    pdf.add_page()
+    pdf.image(page_image(407), 0, 0, 60, 60)
+    pdf.set_encryption(owner_password=owner, user_password=user)
+    pdf.output(str(path))
+    return path
+
+
+def test_encrypted_pdfs_open_with_the_password_of_the_environment(tmp_path, monkeypatch):
+    locked = write_encrypted(tmp_path / "locked.pdf")
+    assert problem(locked) == "encrypted: give its password with --password or ANCHORFOLD_PDF_PASSWORD"
+    monkeypatch.setenv("ANCHORFOLD_PDF_PASSWORD", "wrong")
+    assert problem(locked) == "encrypted: the given password is wrong"
+    assert numbers(write_encrypted(tmp_path / "open.pdf", user="")) == [407]  # opens without a password
+    monkeypatch.setenv("ANCHORFOLD_PDF_PASSWORD", "secret")
+    assert numbers(locked) == [407]
+    assert count_pages(locked) == 1
+    assert numbers(write_pdf(tmp_path / "plain.pdf", [12])) == [12]
 
 
 def test_pages_keep_their_shape_and_a_limit(tmp_path):

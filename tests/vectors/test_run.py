@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from anchorfold import Index, SemanticClustering, compress_vectors
+from anchorfold.backbones.calibrations import cache_folder
 from anchorfold.compressors import FullIndex, Pooling1D
 from anchorfold.errors import AnchorFoldError, LockedError, MismatchError
 from anchorfold.index.store.folder import is_index
@@ -209,10 +210,34 @@ class TestExports:
         folders = {
             target.folder(source, Pooling1D(0.2), None),
             target.folder(source, Pooling1D(0.1), None),
-            target.folder(source, Pooling1D(0.2), 8),
+            target.folder(source, Pooling1D(0.2), 32),
         }
         assert len(folders) == 3
         assert target.folder(source, Pooling1D(0.2), None) in folders
+
+    def test_the_intermediate_index_of_a_database_does_not_depend_on_the_working_folder(
+        self, folder, tmp_path, monkeypatch
+    ):
+        source = open_source(str(folder))
+        at = choose_target("http://localhost:6333").folder(source, Pooling1D(0.2), None)
+        monkeypatch.chdir(tmp_path)
+        assert choose_target("http://localhost:6333").folder(source, Pooling1D(0.2), None) == at
+        assert at.parent == cache_folder() / "unfinished"
+        assert choose_target("http://localhost:6333", collection="x").folder(source, Pooling1D(0.2), None) != at
+
+    def test_an_intermediate_index_that_another_process_fills_is_left_alone(self, folder, tmp_path):
+        target = choose_target(str(tmp_path / "small.npz"))
+        between = target.folder(open_source(str(folder)), Pooling1D(0.2), None)
+        between.mkdir()
+        with writer_lock(between, 0), pytest.raises(LockedError):
+            target.discard_empty(between)
+        assert target.discard_empty(between) == 0
+        assert not between.exists()
+
+    @pytest.mark.parametrize("address", ["small.npz", "small.parquet", "http://localhost:6333"])
+    def test_bits_that_a_target_cannot_store_are_refused(self, folder, address):
+        with pytest.raises(AnchorFoldError, match=f"--bits 4 cannot be stored in {address}: .* takes 16 or 32 bits"):
+            choose_target(address).folder(open_source(str(folder)), Pooling1D(0.2), 4)
 
     def test_what_an_address_means(self):
         assert choose_target("http://localhost:6333", collection="x").exporter == "qdrant"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +18,7 @@ from anchorfold.cli.app import app, err, note, out, quiet_libraries
 from anchorfold.cli.describe_command import note_unmatched
 from anchorfold.cli.options import CLUSTER, Bidirectional, Device, TrustRemoteCode
 from anchorfold.cli.printing import as_json_info, on_disk, plain, size, table, times_smaller
+from anchorfold.errors import AnchorFoldError, LockedError
 from anchorfold.index.sizes import SMALL_BITS, SMALL_RATIO
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ def index_command(
     text: Annotated[bool | None, typer.Option(help="Keep the text of pages, for `search --mode text` and hybrid; adds it to an index without. Default: yes.")] = None,  # noqa: E501
     ocr: Annotated[bool | None, typer.Option("--ocr", help="Read pages without a text layer, with RapidOCR.", show_default=False)] = None,  # noqa: E501
     metadata: Annotated[Path | None, typer.Option(help="A table (CSV, JSON lines, Parquet) for filters: first column a path or pattern.")] = None,  # noqa: E501
+    password: Annotated[str | None, typer.Option(help="Password of encrypted PDFs, not stored. The variable ANCHORFOLD_PDF_PASSWORD keeps it out of the process list.", show_default=False)] = None,  # noqa: E501
     prune: Annotated[bool, typer.Option("--prune", help="Drop documents that are gone from these folders.")] = False,
     wait: Annotated[bool, typer.Option(help="Wait if another process is writing to the index.")] = True,
     device: Device = None,
@@ -66,10 +70,17 @@ def index_command(
     """
     from anchorfold.documents.listing import list_documents
     from anchorfold.documents.ocr import require_ocr
+    from anchorfold.documents.pages import PASSWORD_VARIABLE
     from anchorfold.index import Index
     from anchorfold.index.options import choose_compressor
     from anchorfold.index.store.folder import require_target
 
+    if password is not None:
+        if ray is not None:
+            raise AnchorFoldError(
+                f"--password cannot be sent to a cluster: set {PASSWORD_VARIABLE} in the environment of its nodes."
+            )
+        os.environ[PASSWORD_VARIABLE] = password  # the renderer's process inherits it
     cluster = None
     if ray is not None:
         from anchorfold.cluster import Cluster
@@ -86,28 +97,53 @@ def index_command(
         ratio, bits = SMALL_RATIO if ratio is None and cap is None else ratio, bits or SMALL_BITS
     given = method is not None or ratio is not None or cap is not None
     quiet_libraries()
-    index = Index.open_or_create(
-        to, model, choose_compressor(method, ratio, cap) if given else None, bits=bits, thumbnails=thumbnails,
-        provenance=provenance, text=text, ocr=ocr, device=device, trust_remote_code=trust_remote_code,
-        bidirectional=bidirectional,
-    )  # fmt: skip
-    with stopping() as stop, showing() as progress:
-        report = index.add(
-            listing,
-            metadata=metadata,
-            prune=prune,
-            progress=progress,
-            stop=stop,
-            batch_size=batch,
-            cluster=cluster,
-            wait=-1 if wait else 0,
-            waiting=note,
+    with removing_empty(to) as is_new:
+        index = Index.open_or_create(
+            to, model, choose_compressor(method, ratio, cap) if given else None, bits=bits, thumbnails=thumbnails,
+            provenance=provenance, text=text, ocr=ocr, device=device, trust_remote_code=trust_remote_code,
+            bidirectional=bidirectional,
+        )  # fmt: skip
+        with stopping() as stop, showing() as progress:
+            report = index.add(
+                listing,
+                metadata=metadata,
+                prune=prune,
+                progress=progress,
+                stop=stop,
+                batch_size=batch,
+                cluster=cluster,
+                wait=-1 if wait else 0,
+                waiting=note,
+            )
+        failed = is_new and not report.interrupted and not index.info().pages
+        summarise(index, report, as_json, with_table=not failed)
+    if failed:
+        count = len(listing.documents)
+        raise AnchorFoldError(
+            f"nothing was indexed: {count:,} of {count:,} documents failed for the reasons above, and {to} was not "
+            "created. Fix the files and run the command again."
         )
-    summarise(index, report, as_json)
     if report.interrupted:
         raise typer.Exit(130)
     if report.skipped:
         raise typer.Exit(3)
+
+
+@contextmanager
+def removing_empty(folder: Path) -> Iterator[bool]:
+    """Remove an index that this command creates and that holds no page in the end; gives whether it is new."""
+    from anchorfold.index import Index
+    from anchorfold.index.store.faults import is_there
+    from anchorfold.index.store.lock import writer_lock
+
+    is_new = not is_there(folder)
+    try:
+        yield is_new
+    finally:
+        if is_new and is_there(folder):
+            with suppress(LockedError), writer_lock(folder, 0):  # another process may have started to fill it
+                if not Index.open(folder).info().pages:
+                    shutil.rmtree(folder)
 
 
 @contextmanager
@@ -135,19 +171,24 @@ def showing() -> Iterator[Callable[[State], None]]:
     """A progress bar in a terminal, a line now and then elsewhere; both on standard error."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
+    from anchorfold.index.progress import ENCODING
+
     began = time.monotonic()
+    starts = {ENCODING: began}
 
     def pace(state: State) -> str:
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - starts.setdefault(state.stage, time.monotonic())
         left = seconds * (1 - state.share) / state.share if state.share > 0.001 else None
         rate = f"{state.pages / max(seconds, 1e-3):.2f} pages/s"
         parts = [f"{state.pages} pages", rate, *crew(state), "" if left is None else f"{clock(left)} left"]
-        return "  ".join(parts)
+        stage = [] if state.stage == ENCODING else [state.stage]
+        return "  ".join([*stage, *parts])
 
     if not err.is_terminal:
         last = [began]
 
         def line(state: State) -> None:
+            starts.setdefault(state.stage, time.monotonic())
             if time.monotonic() - last[0] >= PLAIN_EVERY:
                 last[0] = time.monotonic()
                 print(f"{state.documents}/{state.of_documents} documents  {pace(state)}", file=sys.stderr, flush=True)
@@ -193,10 +234,12 @@ def clock(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes}:{rest:02}"
 
 
-def summarise(index: Index, report: AddReport, as_json: bool) -> None:
+def summarise(index: Index, report: AddReport, as_json: bool, with_table: bool = True) -> None:
     """What was done, what was skipped and why, and how much smaller it is."""
     import json
     from dataclasses import asdict
+
+    from anchorfold.documents.listing import ignored_summary
 
     info = index.info()
     for name, why in report.skipped:
@@ -208,6 +251,7 @@ def summarise(index: Index, report: AddReport, as_json: bool) -> None:
     note_unmatched(report.unmatched)
     if as_json:
         print(json.dumps({**asdict(report), "index": as_json_info(info)}))
+    if as_json or not with_table:
         return
     changes = f"{report.added} new, {report.changed} changed, {report.unchanged} unchanged"
     changes += f", {report.removed} removed" if report.removed else ""
@@ -224,5 +268,7 @@ def summarise(index: Index, report: AddReport, as_json: bool) -> None:
     if report.texts:
         rows.insert(2, ("texts", f"{report.texts:,} of pages that were there before"))
     table([("index", "left"), (str(index.path), "left")], rows)
+    if report.ignored:
+        out.print(ignored_summary(report.ignored), markup=False)
     if report.interrupted:
         out.print("Stopped early: run the same command again to finish.")

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from anchorfold.cli.app import app, err, out
-from anchorfold.cli.printing import as_json_info, on_disk, size, table, times_smaller
+from anchorfold.cli.options import Quantization
+from anchorfold.cli.printing import as_json_info, collection_size, on_disk, path_bytes, size, table, times_smaller
 from anchorfold.errors import AnchorFoldError
 
 
@@ -84,12 +85,15 @@ def export_command(
     url: Annotated[str | None, typer.Option(help="A database: its address, or a folder for its local engine.")] = None,
     collection: Annotated[str | None, typer.Option(help="A database: where in it. Default: the index's name.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-o", help="A file: its name. Default: beside the index.")] = None,  # noqa: E501
+    quantization: Quantization = None,
+    thumbnails: Annotated[bool | None, typer.Option("--thumbnails", help="Qdrant: upload thumbnails into the payload, not only references to them.", show_default=False)] = None,  # noqa: E501
 ) -> None:  # fmt: skip
     """Write all pages into a vector database or a file.
 
     \b
     Examples
       anchorfold export my.index --to qdrant --url http://localhost:6333
+      anchorfold export my.index --to qdrant --url http://localhost:6333 --quantization turbo4
       anchorfold export my.index --to parquet --file my.parquet
       anchorfold export my.index --to npz
     """
@@ -98,10 +102,20 @@ def export_command(
 
     opened, exporter = Index.open(index), EXPORTERS[to]
     target = exporter.target(index, file, url)
-    options = {"collection": collection or index.resolve().stem} if exporter.has_collections else {}
+    options = exporter.require_options({"quantization": quantization, "thumbnails": thumbnails})
+    if exporter.has_collections:
+        options["collection"] = collection or index.resolve().stem
+    if "announce" in exporter.options:
+        options["announce"] = lambda estimate: out.print(
+            f"The collection takes {collection_size(estimate, quantization)}.", markup=False
+        )
     with err.status(f"exporting to {target}") as status:
         written = opened.export(
             to, target, **options, progress=lambda n: status.update(f"exporting to {target}: {n:,} pages")
         )
-    what = f"wrote {written:,} pages to" if exporter.is_file else f"uploaded {written:,} new pages to"
-    out.print(f"{what} {target}" + (f", collection {options['collection']}" if options else ""), markup=False)
+    if exporter.is_file:
+        what = f"wrote {written:,} pages ({size(path_bytes(target))}) to"
+    else:
+        what = f"uploaded {written:,} new pages to"
+    named = f", collection {options['collection']}" if exporter.has_collections else ""
+    out.print(f"{what} {target}{named}", markup=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -35,6 +35,13 @@ Calibration = Annotated[
 Batch = Annotated[int | None, typer.Option(help="Pages a forward pass.", min=1)]
 Loaders = Annotated[
     int | None, typer.Option(help="Processes that render and decode pages ahead. Default: 2, none on a CPU.", min=0)
+]
+
+Quantization = Annotated[
+    Literal["scalar", "binary", "turbo4", "turbo2", "turbo1"] | None,
+    typer.Option(
+        help="Qdrant: search a quantized copy of the vectors: scalar (8 bits per component), binary (1), or TurboQuant."
+    ),
 ]
 
 Documents = Annotated[list[str] | None, typer.Option("--document", help="Only these files of a folder.")]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorfold.cli.app import out
 
 if TYPE_CHECKING:
+    from anchorfold.index.export import CollectionSize
     from anchorfold.index.store.info import IndexInfo
 
 
@@ -20,12 +23,28 @@ def size(count: float) -> str:
     return f"{count:.1f} TB"
 
 
+def path_bytes(path: str | Path) -> int:
+    """Bytes of a file, or of a folder with all that is in it."""
+    from anchorfold.index.store.info import folder_bytes
+
+    return folder_bytes(Path(path)) if os.path.isdir(path) else os.path.getsize(path)
+
+
 def on_disk(info: IndexInfo) -> str:
     """The whole folder, and what it is made of."""
     parts = {"vectors": info.vector_bytes, "provenance": info.provenance_bytes, "pictures": info.thumbnail_bytes}
     parts["text"] = info.text_bytes
     parts["log, counts and checksums"] = info.bytes - sum(parts.values())
     return f"{size(info.bytes)}: " + ", ".join(f"{name} {size(count)}" for name, count in parts.items() if count)
+
+
+def collection_size(estimate: CollectionSize, copy: str | None) -> str:
+    """What a collection will take and what it is made of; `copy` is the quantization."""
+    parts = [f"vectors {size(estimate.vectors)}"]
+    if copy is not None:
+        parts.append(f"{copy} copy {size(estimate.quantized)} (in RAM)")
+    parts.append(f"payload {size(estimate.payload)}")
+    return f"about {size(estimate.total)}: {', '.join(parts)}"
 
 
 def times_smaller(info: IndexInfo) -> str:

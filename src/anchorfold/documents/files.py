@@ -62,18 +62,22 @@ def source_of(path: str | Path) -> str:
     return printable(os.path.abspath(path))
 
 
-def find_documents(paths: Iterable[str | Path], skip: Skip, exclude: Path | None = None) -> Iterator[Document]:
+def find_documents(
+    paths: Iterable[str | Path], skip: Skip, exclude: Path | None = None, ignored: set[str] | None = None
+) -> Iterator[Document]:
     """Documents among files and folders (recursively), each once, sorted by name within a folder.
 
     Args:
         paths: files or folders. A file named by itself is always tried; in folders only known kinds are.
         skip: told of each file or folder that is left out, and why.
         exclude: a folder that is not looked into: the index itself.
+        ignored: receives the paths of files in folders whose kind is not supported, hidden files excepted.
     """
     seen: dict[str, str] = {}
     hidden = os.path.realpath(exclude) if exclude is not None else None
+    others = set[str]() if ignored is None else ignored
     for given in map(os.path.normpath, paths):
-        for path in _walk(given, skip, set(), hidden):
+        for path in _walk(given, skip, set(), hidden, others):
             name = printable(path)
             if path == given and not is_document(path):
                 skip(name, f"not a kind that can be read ({', '.join(endings())})")
@@ -94,7 +98,7 @@ def find_documents(paths: Iterable[str | Path], skip: Skip, exclude: Path | None
             yield Document(name, Path(os.path.abspath(path)), status.st_size, status.st_mtime_ns)
 
 
-def _walk(path: str, skip: Skip, above: set[str], hidden: str | None) -> Iterator[str]:
+def _walk(path: str, skip: Skip, above: set[str], hidden: str | None, ignored: set[str]) -> Iterator[str]:
     real = os.path.realpath(path)
     if not os.path.isdir(path):
         try:
@@ -121,7 +125,9 @@ def _walk(path: str, skip: Skip, above: set[str], hidden: str | None) -> Iterato
         if entry.startswith("."):
             continue
         if os.path.isdir(inside) or is_document(entry):
-            yield from _walk(inside, skip, above | {real}, hidden)
+            yield from _walk(inside, skip, above | {real}, hidden, ignored)
+        elif os.path.isfile(inside):
+            ignored.add(os.path.join(real, entry))  # one path per file, even if folders are given twice
 
 
 def require_name(pattern: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import io
 import math
+import os
 import re
 import warnings
 from collections.abc import Iterator
@@ -29,9 +30,11 @@ MAX_IMAGE_PIXELS = 175_000_000  # a little less than what Pillow refuses by itse
 # other programs for some.
 IMAGE_FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "GIF", "BMP")
 DAMAGED_IMAGE = "a damaged image"
+# The renderer and the text reader are child processes and inherit it. It is not an argument, which `ps` would show.
+PASSWORD_VARIABLE = "ANCHORFOLD_PDF_PASSWORD"
 
+_ENCRYPTED = 4
 _PDF_REASONS = {
-    4: "encrypted: save a copy without a password",
     3: "not a PDF, or damaged",
     2: "cannot be opened",
     5: "protected by an unsupported security scheme",
@@ -47,7 +50,7 @@ class PdfPages(Pages):
             raise UnreadableDocumentError("not a PDF, whatever its name says")
         self._open: tuple[int, pdfium.PdfPage] | None = None
         try:
-            self.pdf = pdfium.PdfDocument(data)
+            self.pdf = _open_pdf(data)
         except pdfium.PdfiumError as error:
             raise UnreadableDocumentError(_pdf_problem(data, getattr(error, "err_code", 0) or 0)) from error
         with suppress(pdfium.PdfiumError):  # a broken form is not drawn
@@ -59,7 +62,7 @@ class PdfPages(Pages):
     @classmethod
     def count(cls, path: str | Path) -> int:
         """Pages of a file."""
-        with pdfium.PdfDocument(path) as pdf:
+        with _open_pdf(path) as pdf:
             return len(pdf)
 
     def __len__(self) -> int:
@@ -191,12 +194,30 @@ def count_pages(path: str | Path) -> int:
     return kind_of(path).count(path)
 
 
+def _open_pdf(source: bytes | str | Path) -> pdfium.PdfDocument:
+    """Open a PDF, with the password of the environment only if it does not open without.
+
+    PDFium refuses a wrong password even for files whose password is empty.
+    """
+    try:
+        return pdfium.PdfDocument(source)
+    except pdfium.PdfiumError as error:
+        password = os.environ.get(PASSWORD_VARIABLE)
+        if not password or getattr(error, "err_code", 0) != _ENCRYPTED:
+            raise
+    return pdfium.PdfDocument(source, password=password)
+
+
 def _pdf_problem(data: bytes, code: int) -> str:
     if re.search(rb"/Count\s+0\b", data) and not re.search(rb"/Type\s*/Page\b", data):
         return "no pages"
     # The library may still report the error of the document before.
-    if code == 4 and b"/Encrypt" not in data:
+    if code == _ENCRYPTED and b"/Encrypt" not in data:
         code = 0
+    if code == _ENCRYPTED:
+        if os.environ.get(PASSWORD_VARIABLE):
+            return "encrypted: the given password is wrong"
+        return f"encrypted: give its password with --password or {PASSWORD_VARIABLE}"
     return _PDF_REASONS.get(code, "damaged: it cannot be opened")
 
 

@@ -19,7 +19,7 @@ from anchorfold.index.store.facets import Facet, facets
 from anchorfold.index.store.filter_sql import protected
 from anchorfold.index.store.info import IndexInfo, index_info
 from anchorfold.index.store.records import PageText, Snippet
-from anchorfold.index.store.schema import PAGE_BITS, page_id
+from anchorfold.index.store.schema import PAGE_BITS, page_id, public_page_id
 from anchorfold.index.store.snapshot import Snapshot, StoredPage
 from anchorfold.index.store.sqlite_store import SqliteStore
 from anchorfold.index.words import match_expression
@@ -177,7 +177,7 @@ class EmbeddedStore(SqliteStore):
         """The `Hit.page_id` of a page by the public name of its document; None if there is none."""
         query = "SELECT document_id FROM live_documents WHERE public_name = ?"
         row = self.read(lambda snapshot: snapshot.connection.execute(query, (document,)).fetchone())
-        return None if row is None else f"{row[0]}-{page}"
+        return None if row is None else public_page_id(row[0], page)
 
     def has_public_document(self, document: str) -> bool:
         """Whether a public name or pattern matches any live document."""

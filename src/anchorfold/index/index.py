@@ -159,7 +159,9 @@ class Index(IndexReader):
                 given = self._given(metadata, {d.source: d.name for d in listing.documents})
                 with self._source(batch_size, cluster) as source:
                     report = Ingest(self._store, source, progress, stop, given).run(listing, prune)
-                    report.texts = read_missing(self._store, listing.documents, lambda: self.model.page_pixels, stop)
+                    report.texts = read_missing(
+                        self._store, listing.documents, lambda: self.model.page_pixels, stop, progress
+                    )
                 self._store.finish()
         except LockedError:
             if stop is None or not stop():
@@ -183,7 +185,13 @@ class Index(IndexReader):
             return GivenValues()
         names = self._store.names()
         known = KnownColumns(self._store.columns(), self._store.documents_with)
-        return given_values(metadata, {s: names.get(s, name) for s, name in documents.items()}, known)
+        given = given_values(metadata, {s: names.get(s, name) for s, name in documents.items()}, known)
+        if given.unmatched and not given.values:
+            raise AnchorFoldError(
+                f"{metadata} matches none of the {len(documents):,} documents: its first column contains "
+                f"{given.unmatched[0]!r}. Write names, paths, folders or patterns such as '*.pdf' there."
+            )
+        return given
 
     def describe(self, metadata: Given, *, documents: str | Sequence[str] | None = None, wait: float = -1) -> Described:
         """Store what is known of indexed documents, for filters. Nothing is read or encoded.

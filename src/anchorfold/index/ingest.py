@@ -86,6 +86,7 @@ class Ingest:
         """Add or update every document listed; with `prune`, drop those that are gone from the listed folders."""
         began = time.monotonic()
         self.report.skipped.extend(listing.skipped)
+        self.report.ignored = dict(listing.ignored)
         self.progress.of_documents = len(listing.documents)
         self._again = list(listing.documents)
         for _ in range(PASSES):

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+ENCODING, READING_TEXT = "encoding", "reading text"  # stages of a run
+
 
 @dataclass
 class AddReport:
     """What a run did. `pages`, `vectors` and `full_vectors` are those written in this run; seconds are wall time.
 
     `described` documents were there already and got other metadata; `unmatched` rows of its table mean no document.
+    `ignored` counts files of unsupported kinds in the listed folders by extension.
 
     >>> report = index.add("reports")
     >>> report.added, report.unchanged, report.skipped
@@ -27,6 +30,7 @@ class AddReport:
     full_vectors: int = 0
     texts: int = 0  # of pages that were stored before without their text
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    ignored: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     encode_seconds: float = 0.0
     interrupted: bool = False
@@ -48,7 +52,8 @@ class WorkerProgress:
 class Progress:
     """How far a run is. `share` goes from 0 to 1 with the pages that are done or need not be done.
 
-    `workers` are those of a cluster, if one encodes.
+    `stage` is "encoding", or "reading text" while the text of pages stored earlier is read. Each stage has counts and a
+    share of its own. `workers` are those of a cluster, if one encodes.
 
     >>> report = index.add("reports", progress=lambda progress: print(f"{progress.share:.0%}"))
     100%
@@ -60,6 +65,7 @@ class Progress:
     share: float = 0.0
     current: str = ""
     workers: Sequence[WorkerProgress] = ()
+    stage: str = ENCODING
 
 
 @dataclass

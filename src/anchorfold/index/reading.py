@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 from anchorfold.documents.files import Document
 from anchorfold.documents.ocr import PictureReader, require_ocr
-from anchorfold.documents.rendering import PageRendered, Renderer, Request
+from anchorfold.documents.rendering import DocumentFinished, PageRendered, Renderer, Request
 from anchorfold.errors import MismatchError
 from anchorfold.index.embedded import EmbeddedStore
+from anchorfold.index.progress import READING_TEXT, Progress
 from anchorfold.index.store.records import PageText
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.index.words import cleaned
@@ -57,6 +58,7 @@ def read_missing(
     documents: Sequence[Document],
     pixels: Callable[[], int],
     stop: Callable[[], bool] | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> int:
     """Read texts and thumbnails of stored pages that lack them, where the file is the one that was indexed.
 
@@ -67,6 +69,7 @@ def read_missing(
         documents: files that may be read.
         pixels: number of pixels of a page for OCR; called if a page is read by OCR.
         stop: polled after every page.
+        progress: called before the first page and after every page.
 
     Returns:
         The number of pages whose text was read.
@@ -87,13 +90,20 @@ def read_missing(
         texts.clear()
         thumbnails.clear()
 
+    state = Progress(of_documents=len(requests), stage=READING_TEXT)
+    total = sum(len(wanted[request.document.source]) for request in requests)
+    show = progress or (lambda _: None)
     if requests:
+        show(state)
         with Renderer(requests, pixels() if settings.ocr else SMALL_PIXELS) as renderer:
             for event in renderer:
                 if stop is not None and stop():
                     break
+                if isinstance(event, DocumentFinished):
+                    state.documents += 1
                 if not isinstance(event, PageRendered):
                     continue
+                state.current = event.document.name
                 source, text = event.document.source, reader.read(event)
                 if event.identity.digest == missing[source][0] and text is not None:
                     texts.setdefault(source, {})[event.number + 1] = text
@@ -102,6 +112,9 @@ def read_missing(
                     count += 1
                 if sum(map(len, texts.values())) >= BATCH:
                     flush()
+                state.pages += 1
+                state.share = state.pages / total
+                show(state)
         flush()
     _log.info("the text of %d pages was read again", count)
     if count == sum(len(pages) for _, pages in missing.values()):

@@ -19,7 +19,7 @@ from anchorfold.index.scan import Scanner
 from anchorfold.index.selection import as_names, selector
 from anchorfold.index.store.facets import shown_metadata
 from anchorfold.index.store.filter_sql import TRUE, Condition, compile_filter, page_condition, protected
-from anchorfold.index.store.schema import PAGE_BITS, page_id
+from anchorfold.index.store.schema import PAGE_BITS, page_id, public_page_id
 from anchorfold.index.store.snapshot import Snapshot
 from anchorfold.index.store.sqlite_store import SqliteStore
 from anchorfold.index.threads import ForkSafeLock
@@ -184,7 +184,7 @@ def page_hits(snapshot: Snapshot, identities: Sequence[int], public: bool = Fals
             raise snapshot.fault("the entry of a document is missing")
         hits[identity] = Hit(
             version.name, page, 0.0, version.source, metadata=shown_metadata(version, types, public),
-            public_name=version.public_name, page_id=f"{version.document_id}-{page}",
+            public_name=version.public_name, page_id=public_page_id(version.document_id, page),
         )  # fmt: skip
     return hits
 

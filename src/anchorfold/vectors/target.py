@@ -4,55 +4,121 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from anchorfold.backbones.calibrations import cache_folder
 from anchorfold.compressors import Compressor
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index import Index
-from anchorfold.index.export import EXPORTERS
+from anchorfold.index.export import EXPORTERS, CollectionSize
+from anchorfold.index.store.folder import is_index
+from anchorfold.index.store.lock import writer_lock
 from anchorfold.vectors.source import VectorSource
+
+MAX_NAME = 64  # characters of the address in the name of a folder
 
 
 @dataclass(frozen=True)
 class Target:
     """An index (`exporter` None) or an export: `address` is its folder, file or URL.
 
-    An export is written from an index beside it, which is what makes it resumable and keeps memory flat, and which is
-    removed once the export is complete.
+    An export is written from an intermediate index, which makes it resumable and keeps memory flat. It is stored beside
+    the file, or in the cache folder for a database, and is removed once the export is complete.
     """
 
     address: str
     exporter: str | None = None
     collection: str | None = None
+    quantization: str | None = None
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is written as a file."""
+        return self.exporter is not None and EXPORTERS[self.exporter].is_file
 
     def folder(self, source: VectorSource, compressor: Compressor, bits: int | None) -> Path:
-        """The index to compress into; of an export one for these very settings."""
+        """Return the index to compress into; an export has one per combination of settings.
+
+        Raises:
+            AnchorFoldError: the target cannot store that many bits per vector component.
+        """
         if self.exporter is None:
             return Path(self.address)
-        settings = json.dumps([source.identity, repr(source.fields), compressor.name, repr(compressor.options), bits])
-        key = hashlib.blake2b(settings.encode(), digest_size=4).hexdigest()
-        if EXPORTERS[self.exporter].is_file:
-            return Path(f"{self.address}.{key}.unfinished")
-        return Path(f"{re.sub(r'[^A-Za-z0-9]+', '-', self.address).strip('-')}.{key}.unfinished")
+        self._require_bits(bits)
+        settings = [source.identity, repr(source.fields), compressor.name, repr(compressor.options), bits]
+        if self.is_file:
+            return Path(f"{self.address}.{_key(settings)}.unfinished")
+        is_url = "://" in self.address
+        address = self.address if is_url else os.path.abspath(self.address)
+        host = urlsplit(self.address).hostname if is_url else os.path.basename(address)  # no user and password
+        name = re.sub(r"[^A-Za-z0-9.]+", "-", host or "")[:MAX_NAME]
+        return cache_folder() / "unfinished" / f"{name}.{_key([*settings, address, self.collection])}"
 
-    def export(self, folder: Path, progress: Callable[[int], None] | None = None) -> int:
-        """Write what was compressed into a folder to the target, and remove the folder; returns pages written."""
+    def discard_empty(self, folder: Path) -> int:
+        """Remove an intermediate index without pages after a run that did not finish; returns the pages that are kept.
+
+        Raises:
+            LockedError: another process is writing to it.
+        """
+        if self.exporter is None or not folder.exists():
+            return 0
+        with writer_lock(folder, 0):
+            pages = Index.open(folder).info().pages if is_index(folder) else 0
+            if not pages:
+                shutil.rmtree(folder)
+        return pages
+
+    def _require_bits(self, bits: int | None) -> None:
+        assert self.exporter is not None
+        supported = EXPORTERS[self.exporter].bits
+        if bits is not None and bits not in supported:
+            widths = " or ".join(map(str, supported))
+            instead = "use --quantization" if "quantization" in EXPORTERS[self.exporter].options else "leave --bits out"
+            raise AnchorFoldError(
+                f"--bits {bits} cannot be stored in {self.address}: {self.exporter} takes {widths} bits per vector "
+                f"component. Instead, {instead}, or compress into an index (--to NAME.index)."
+            )
+
+    def export(
+        self,
+        folder: Path,
+        progress: Callable[[int], None] | None = None,
+        announce: Callable[[CollectionSize], None] | None = None,
+    ) -> int:
+        """Write what was compressed into a folder to the target, and remove the folder; returns pages written.
+
+        Args:
+            folder: the intermediate index.
+            progress: called with the number of pages so far.
+            announce: called with the size that a collection will take, if the target estimates it.
+        """
         if self.exporter is None:
             raise AnchorFoldError(f"{self.address} is an index: it needs no export.")
-        options: dict[str, Any] = {}
-        if EXPORTERS[self.exporter].has_collections and self.collection is not None:
+        exporter = EXPORTERS[self.exporter]
+        options = exporter.require_options({"quantization": self.quantization})
+        if "announce" in exporter.options:
+            options["announce"] = announce
+        if exporter.has_collections and self.collection is not None:
             options["collection"] = self.collection
         written = Index.open(folder).export(self.exporter, self.address, progress=progress, **options)
         shutil.rmtree(folder)
         return written
 
 
-def choose_target(address: str, exporter: str | None = None, collection: str | None = None) -> Target:
+def _key(settings: list[Any]) -> str:
+    return hashlib.blake2b(json.dumps(settings).encode(), digest_size=4).hexdigest()
+
+
+def choose_target(
+    address: str, exporter: str | None = None, collection: str | None = None, quantization: str | None = None
+) -> Target:
     """What an address means: `exporter` if given, a file by its ending, a database by its URL; else an index.
 
     >>> choose_target("small.parquet").exporter, choose_target("http://localhost:6333").exporter
@@ -72,4 +138,8 @@ def choose_target(address: str, exporter: str | None = None, collection: str | N
         _ = EXPORTERS[exporter]  # says which there are
     if collection is not None and (exporter is None or not EXPORTERS[exporter].has_collections):
         raise AnchorFoldError(f"{address} has no collections: leave --to-collection out.")
-    return Target(address, exporter, collection)
+    if quantization is not None:
+        if exporter is None:
+            raise AnchorFoldError(f"--quantization cannot be used with the index {address}: use --bits.")
+        EXPORTERS[exporter].require_options({"quantization": quantization})
+    return Target(address, exporter, collection, quantization)

@@ -1,3 +1,7 @@
+import base64
+import json
+from pathlib import Path
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -8,10 +12,11 @@ from anchorfold import AnchorFold, Index
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index.coding import BITS
 from anchorfold.index.embedded import EmbeddedStore
-from anchorfold.index.export import to_qdrant
+from anchorfold.index.export import CollectionSize, to_qdrant
 from anchorfold.page import EncodedPage
 from tests.index.store.page_rows import page_row
 from tests.number_reader import DIM, NumberReader, write_pdf
+from tests.text_pages import write_text_pdf
 
 qdrant_client = pytest.importorskip("qdrant_client")
 
@@ -110,6 +115,60 @@ class TestQdrant:
         index.add(tmp_path / "docs")
         assert index.export("qdrant", client, collection="pages") == 1
         assert client.count("pages").count == 41
+
+    def test_points_carry_text_metadata_and_a_thumbnail_reference(self, tmp_path):
+        write_text_pdf(tmp_path / "docs/a.pdf", [(1, "Net   revenue\nby region"), (2, "x" * 900)])
+        write_pdf(tmp_path / "docs/scan.pdf", [3])
+        index = Index.create(tmp_path / "my.index", NumberReader(), AnchorFold(ratio=0.3))
+        index.add(tmp_path / "docs", metadata=lambda path: {"year": 2024} if path.stem == "a" else None)
+        client = qdrant_client.QdrantClient(":memory:")
+        index.export("qdrant", client, collection="pages", thumbnails=True)
+        points, _ = client.scroll("pages", limit=10)
+        payloads = {(Path(p.payload["document"]).name, p.payload["page"]): p.payload for p in points}
+        first, second, scan = payloads["a.pdf", 1], payloads["a.pdf", 2], payloads["scan.pdf", 1]
+        assert (first["text"], first["metadata"], first["pages"]) == ("Net revenue by region", {"year": 2024}, 2)
+        assert len(second["text"]) == to_qdrant.SNIPPET
+        assert (scan["text"], scan["metadata"]) == ("", {"title": "scan"})  # Pillow writes the title
+        hit = index.search("page 1", top=1)[0]
+        source = hit.source
+        assert first["thumbnail"] == f"api/pages/{hit.page_id}/thumbnail"
+        data = base64.b64decode(first["thumbnail_data"].removeprefix("data:image/webp;base64,"))
+        assert data == index.details_at(source, 1)["thumbnail"]
+
+    def test_payloads_follow_the_index_and_keep_what_others_added(self, index):
+        client = qdrant_client.QdrantClient(":memory:")
+        index.export("qdrant", client, collection="pages")
+        ids = [point.id for point in client.scroll("pages", limit=50)[0]]
+        client.set_payload("pages", {"theirs": 1}, ids)
+        index.describe({"year": 2024}, documents="*a.pdf")
+        assert index.export("qdrant", client, collection="pages") == 0
+        years = [point.payload["metadata"].get("year") for point in client.scroll("pages", limit=50)[0]]
+        assert (years.count(2024), years.count(None)) == (3, 40)
+        assert all(p.payload["theirs"] == 1 and "thumbnail_data" not in p.payload for p in client.scroll("pages")[0])
+
+    @pytest.mark.parametrize(("name", "bits"), to_qdrant.QUANTIZATION_BITS.items())
+    def test_quantization_and_its_size(self, index, name, bits):
+        client, sizes = qdrant_client.QdrantClient(":memory:"), list[CollectionSize]()
+        index.export("qdrant", client, collection="pages", quantization=name, announce=sizes.append)
+        vectors = client.get_collection("pages").config.params.vectors
+        assert to_qdrant._quantization_name(vectors.quantization_config) == name
+        assert (vectors.hnsw_config.m, vectors.on_disk) == (0, True)
+        components = index.info().vectors * DIM
+        assert (sizes[0].vectors, sizes[0].quantized) == (components * 2, components * bits // 8)
+        payloads = [len(json.dumps(p.payload)) for p in client.scroll("pages", limit=50)[0]]
+        assert sizes[0].payload == pytest.approx(sum(payloads), rel=0.5)
+        index.export("qdrant", client, collection="pages", quantization=name)
+        other = "scalar" if name != "scalar" else "turbo2"
+        with pytest.raises(AnchorFoldError, match=f"exists without {other} quantization: choose another name"):
+            index.export("qdrant", client, collection="pages", quantization=other)
+
+    def test_a_quantization_that_there_is_not(self, index, monkeypatch):
+        client = qdrant_client.QdrantClient(":memory:")
+        with pytest.raises(AnchorFoldError, match="no quantization 'product': choose one of scalar, binary, turbo4"):
+            index.export("qdrant", client, quantization="product")
+        monkeypatch.delattr(qdrant_client.models, "TurboQuantization")  # an older client
+        with pytest.raises(AnchorFoldError, match="does not offer TurboQuant: pip install -U qdrant-client"):
+            index.export("qdrant", client, quantization="turbo4")
 
     def test_points_of_other_sources_are_not_changed(self, index):
         client = qdrant_client.QdrantClient(":memory:")

@@ -11,7 +11,7 @@ import pytest
 from anchorfold.documents.files import matches
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index.filters.given import KnownColumns, given_values
-from anchorfold.index.filters.tables import Names
+from anchorfold.index.filters.tables import Names, read_table
 
 DOCUMENTS = {"/data/reports/a.pdf": "reports/a.pdf", "/data/reports/2024/b.pdf": "reports/2024/b.pdf", "/data/c.png": "c.png"}  # noqa: E501  # fmt: skip
 A, B, C = DOCUMENTS
@@ -59,6 +59,23 @@ def test_filled_cells_of_later_rows_take_precedence(tmp_path, known):
         C: {"year": None, "team": None},
     }
     assert given.unmatched == ("nobody.pdf",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "path;cost (net, EUR)\nc.png;3\n",
+        "path;cost (net, EUR)\nc.png;3,5\n",
+        "path, as given;cost\nc.png;3\n",
+        '"path";"cost (net, EUR)";"unit, name"\n"c.png";3;"a, b"\n',
+        "sep=;\npath;cost\nc.png;3\n",
+        "\npath;cost\nc.png;3\n",
+    ],
+)
+def test_the_separator_is_found_also_if_cells_contain_another(tmp_path, text):
+    table = read_table(write_table(tmp_path, text))
+    assert [row.documents for row in table.rows] == ["c.png"]
+    assert table.columns[0].startswith("cost")
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])

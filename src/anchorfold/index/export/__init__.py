@@ -1,5 +1,5 @@
 """An index into other tools: one file each."""
 
-from anchorfold.index.export.exporter import EXPORTERS, Exporter
+from anchorfold.index.export.exporter import EXPORTERS, CollectionSize, Exporter
 
-__all__ = ["EXPORTERS", "Exporter"]
+__all__ = ["EXPORTERS", "CollectionSize", "Exporter"]

@@ -1,23 +1,32 @@
-"""Into a Qdrant collection whose own MaxSim ranks pages as we do."""
+"""Into a Qdrant collection whose own MaxSim ranks pages as we do.
+
+A point is a page. Its payload has `document`, `page` and `pages`, the beginning of its `text`, the `metadata` of its
+document, a `thumbnail` reference, and the `index` that it was uploaded from.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from anchorfold.errors import AnchorFoldError
-from anchorfold.index.export.exporter import Exporter
+from anchorfold.index.export.exporter import CollectionSize, Exporter
 from anchorfold.index.store.settings import IndexSettings
-from anchorfold.index.store.snapshot import Snapshot
+from anchorfold.index.store.snapshot import Snapshot, StoredPage
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient
 
 BATCH = 32
 MAX_VALUES = 1_048_576  # Qdrant's limit: rows x dim of one multi-vector
+SNIPPET = 500  # characters of a page's text in its payload
+SAMPLE = 100  # pages whose payload is measured to estimate that of all
+QUANTIZATION_BITS = {"scalar": 8, "binary": 1, "turbo4": 4, "turbo2": 2, "turbo1": 1}  # per vector component
 
 
 def connect(url: str) -> QdrantClient:
@@ -43,6 +52,9 @@ def export(
     target: str | QdrantClient,
     collection: str = "anchorfold",
     progress: Callable[[int], None] | None = None,
+    quantization: str | None = None,
+    thumbnails: bool = False,
+    announce: Callable[[CollectionSize], None] | None = None,
 ) -> int:
     """Upload all pages that the collection lacks and drop those it should no longer hold; returns pages uploaded.
 
@@ -51,22 +63,30 @@ def export(
         target: a URL, a folder, ":memory:", or a client.
         collection: made if it does not exist.
         progress: told the number of pages seen so far.
+        quantization: a quantized copy of the vectors that Qdrant searches: "scalar" (8 bits per component), "binary"
+            (1), or TurboQuant ("turbo4", "turbo2", "turbo1"). The original vectors are kept on disk for rescoring.
+        thumbnails: upload thumbnails as data URLs (`thumbnail_data`), not only references to them.
+        announce: called with the size that the collection will take before anything is uploaded.
     """
     client = connect(target) if isinstance(target, str) else target
     from qdrant_client import models
 
     try:
-        _prepare(client, snapshot.settings, collection)
+        _prepare(client, snapshot.settings, collection, quantization)
+        if announce is not None:
+            announce(collection_size(snapshot, quantization, thumbnails))
         uploaded, seen, current = 0, 0, set()
         owner = str(uuid.uuid5(uuid.NAMESPACE_URL, f"anchorfold:{snapshot.folder.resolve()}"))
-        rows = _rows(snapshot, owner)
+        rows = _rows(snapshot, owner, thumbnails)
         while batch := list(islice(rows, BATCH)):
             ids = [b[0] for b in batch]
             current |= set(ids)
-            there = {str(r.id) for r in client.retrieve(collection, ids, with_payload=False, with_vectors=False)}
-            points = [models.PointStruct(id=i, vector=v, payload=p) for i, v, p in batch if i not in there]
+            records = client.retrieve(collection, ids, with_payload=True, with_vectors=False)
+            stored = {str(record.id): record.payload or {} for record in records}
+            points = [models.PointStruct(id=i, vector=v.tolist(), payload=p) for i, v, p in batch if i not in stored]
             if points:
                 client.upsert(collection, points, wait=True)
+            _update_payloads(client, collection, [(i, p, stored[i]) for i, _, p in batch if i in stored])
             uploaded, seen = uploaded + len(points), seen + len(batch)
             if progress is not None:
                 progress(seen)
@@ -81,7 +101,58 @@ def export(
     return uploaded
 
 
-def _rows(snapshot: Snapshot, owner: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+def page_payload(page: StoredPage, thumbnails: bool = False) -> dict[str, Any]:
+    """Return what is stored with a page's vectors; every key is always there.
+
+    Args:
+        page: the page.
+        thumbnails: include the thumbnail itself, as a data URL.
+    """
+    text, image = page.text, page.thumbnail
+    payload: dict[str, Any] = {
+        "document": page.document,
+        "page": page.page,
+        "pages": page.version.pages or None,  # not known of compressed vectors
+        "text": None if text is None else " ".join(text.split())[:SNIPPET],
+        "metadata": page.metadata,
+        "thumbnail": f"api/pages/{page.public_id}/thumbnail" if image else None,
+    }
+    if thumbnails and image:
+        kind = "webp" if image[8:12] == b"WEBP" else "jpeg"
+        payload["thumbnail_data"] = f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
+    return payload
+
+
+def collection_size(snapshot: Snapshot, quantization: str | None = None, thumbnails: bool = False) -> CollectionSize:
+    """Estimate what the pages of an index take in a collection, without what Qdrant adds per point and segment."""
+    settings = snapshot.settings
+    pages = vectors = 0
+    for page in snapshot.pages():
+        pages, vectors = pages + 1, vectors + page.kept
+    sample = [page_payload(page, thumbnails) for page in islice(snapshot.pages(), SAMPLE)]
+    measured = sum(len(json.dumps(payload)) for payload in sample)
+    bits = 0 if quantization is None else QUANTIZATION_BITS[quantization]
+    return CollectionSize(
+        vectors=vectors * settings.dim * (4 if settings.bits == 32 else 2),
+        quantized=vectors * settings.dim * bits // 8,
+        payload=measured * pages // max(len(sample), 1),
+    )
+
+
+def _update_payloads(client: QdrantClient, collection: str, points: Sequence[tuple[str, Any, Any]]) -> None:
+    """Set the payload of points (id, payload, stored payload) that has changed; keys that others added are kept."""
+    from qdrant_client import models
+
+    operations = [
+        models.SetPayloadOperation(set_payload=models.SetPayload(payload=payload, points=[identity]))
+        for identity, payload, stored in points
+        if any(key not in stored or stored[key] != value for key, value in payload.items())
+    ]
+    if operations:
+        client.batch_update_points(collection, operations, wait=True)
+
+
+def _rows(snapshot: Snapshot, owner: str, thumbnails: bool) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     for page in snapshot.pages():
         vectors = page.vectors
         if vectors.size >= MAX_VALUES:
@@ -89,20 +160,64 @@ def _rows(snapshot: Snapshot, owner: str) -> Iterator[tuple[str, Any, dict[str, 
                 f"page {page.page} of {page.document} has {len(vectors)} vectors of dimension {vectors.shape[1]}, more "
                 "than Qdrant takes for one point: index with a smaller ratio."
             )
-        payload = {"document": page.document, "page": page.page, "index": owner}
-        yield point_id(page.source, page.page, page.version.digest), vectors.tolist(), payload
+        payload = {**page_payload(page, thumbnails), "index": owner}
+        yield point_id(page.source, page.page, page.version.digest), vectors, payload
 
 
-def _prepare(client: QdrantClient, settings: IndexSettings, collection: str) -> None:
+def require_quantization(name: str) -> None:
+    """Refuse a quantization that is unknown, or that the installed client does not offer."""
+    if name not in QUANTIZATION_BITS:
+        raise AnchorFoldError(f"there is no quantization {name!r}: choose one of {', '.join(QUANTIZATION_BITS)}.")
+    _quantization_config(name)
+
+
+def _quantization_config(name: str | None) -> Any:
+    """The model of a quantization, kept in RAM."""
     from qdrant_client import models
 
+    if name is None:
+        return None
+    if name == "scalar":
+        config = models.ScalarQuantizationConfig(type=models.ScalarType.INT8, quantile=0.99, always_ram=True)
+        return models.ScalarQuantization(scalar=config)
+    if name == "binary":
+        return models.BinaryQuantization(binary=models.BinaryQuantizationConfig(always_ram=True))
+    if not hasattr(models, "TurboQuantization"):
+        raise AnchorFoldError(
+            "the installed qdrant-client does not offer TurboQuant: pip install -U qdrant-client, or choose scalar or "
+            "binary quantization."
+        )
+    bits = models.TurboQuantBitSize(f"bits{QUANTIZATION_BITS[name]}")
+    return models.TurboQuantization(turbo=models.TurboQuantQuantizationConfig(bits=bits, always_ram=True))
+
+
+def _quantization_name(config: Any) -> str | None:
+    """The name of a quantization that a collection has; None for another kind, or none."""
+    if getattr(config, "turbo", None) is not None:
+        return f"turbo{str(getattr(config.turbo.bits, 'value', 'bits4')).removeprefix('bits')}"
+    return next((name for name in ("scalar", "binary") if getattr(config, name, None) is not None), None)
+
+
+def _prepare(client: QdrantClient, settings: IndexSettings, collection: str, quantization: str | None) -> None:
+    from qdrant_client import models
+
+    if quantization is not None:
+        require_quantization(quantization)
+    wanted = _quantization_config(quantization)
     if client.collection_exists(collection):
-        kind = client.get_collection(collection).config.params.vectors
+        config = client.get_collection(collection).config
+        kind = config.params.vectors
         size = getattr(kind, "size", None)
         if size != settings.dim or getattr(kind, "multivector_config", None) is None:
             raise AnchorFoldError(
                 f"the collection {collection!r} is not a multi-vector collection of dimension {settings.dim}: "
                 "choose another name."
+            )
+        quantized = kind.quantization_config or getattr(config, "quantization_config", None)
+        if quantization is not None and _quantization_name(quantized) != quantization:
+            raise AnchorFoldError(
+                f"the collection {collection!r} exists without {quantization} quantization: choose another name, or "
+                "change the collection in Qdrant and leave --quantization out."
             )
         return
     half = settings.bits != 32
@@ -115,6 +230,8 @@ def _prepare(client: QdrantClient, settings: IndexSettings, collection: str) -> 
             multivector_config=models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM),
             datatype=models.Datatype.FLOAT16 if half else models.Datatype.FLOAT32,
             hnsw_config=models.HnswConfigDiff(m=0),  # exact scan: a graph over multi-vectors costs more than it saves
+            quantization_config=wanted,
+            on_disk=None if wanted is None else True,  # searched in the quantized copy, read for rescoring alone
         ),
     )
 
@@ -135,4 +252,6 @@ def _drop_others(client: QdrantClient, collection: str, owner: str, current: set
         client.delete(collection, models.PointIdsList(points=list(stale)))
 
 
-EXPORTER = Exporter("qdrant", export, is_file=False, has_collections=True)
+EXPORTER = Exporter(
+    "qdrant", export, is_file=False, has_collections=True, options=("quantization", "thumbnails", "announce")
+)

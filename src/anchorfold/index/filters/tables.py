@@ -18,6 +18,9 @@ from anchorfold.documents.files import source_of
 from anchorfold.errors import AnchorFoldError
 
 PATTERN = re.compile(r"[*?[]")
+SEPARATORS = (",", ";", "\t")
+SAMPLE_LINES = 200  # that the separator is found from
+EXCEL_HINT = "sep="  # a first line such as `sep=;`
 
 
 @dataclass(frozen=True)
@@ -67,15 +70,13 @@ def read_table(path: str | Path) -> DocumentTable:
 
 def _of_csv(path: Path) -> DocumentTable:
     text = path.read_text("utf-8-sig")
-    first = text.partition("\n")[0]
-    delimiter = max(",;\t", key=first.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_separator(text), strict=True)
     rows: list[TableRow] = []
     header: list[str] | None = None
     try:
         for cells in reader:
             stripped = [cell.strip() for cell in cells]
-            if not any(stripped):
+            if not any(stripped) or (header is None and stripped[0] == EXCEL_HINT):
                 continue
             if header is None:
                 header = stripped
@@ -93,6 +94,25 @@ def _of_csv(path: Path) -> DocumentTable:
     if header is None:
         raise AnchorFoldError(f"{path} is empty: its first row names the columns, the first of them paths or patterns.")
     return DocumentTable(path, tuple(header[1:]), tuple(rows), typed=False)
+
+
+def _separator(text: str) -> str:
+    """Return the separator of a CSV text: the one that splits most rows into at most as many cells as the header.
+
+    Header cells may contain other separators, as in `path;cost (net, EUR)`. Ties go to the separator that comes first.
+    """
+    lines = text.lstrip("\r\n").splitlines()[:SAMPLE_LINES]
+    if lines and lines[0].startswith(EXCEL_HINT) and lines[0][len(EXCEL_HINT) :][:1] in SEPARATORS:
+        return lines[0][len(EXCEL_HINT)]
+
+    def fit(separator: str) -> tuple[int, int]:
+        header, *rows = csv.reader(lines, delimiter=separator)
+        return sum(1 < len(row) <= len(header) for row in [header, *rows]), -len(header[0])
+
+    try:
+        return max(SEPARATORS, key=fit)
+    except (csv.Error, ValueError, IndexError):  # the reader reports what is wrong
+        return SEPARATORS[0]
 
 
 def _json_records(path: Path) -> Iterator[tuple[int, Any]]:

@@ -109,3 +109,8 @@ def page_id(version: int, number: int) -> int:
 def page_range(version: int) -> tuple[int, int]:
     """First (inclusive) and last (exclusive) page id of a version."""
     return version << PAGE_BITS, (version + 1) << PAGE_BITS
+
+
+def public_page_id(document: int, number: int) -> str:
+    """The identifier of a page for clients of a server: the same as long as the document exists."""
+    return f"{document}-{number}"

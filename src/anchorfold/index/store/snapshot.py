@@ -19,7 +19,7 @@ from anchorfold.index.store.database import row_checksum
 from anchorfold.index.store.faults import damaged
 from anchorfold.index.store.provenance import unpack
 from anchorfold.index.store.records import BUILT_IN, DocumentState, DocumentVersion, PageText, Version
-from anchorfold.index.store.schema import DATABASE, PAGE_BITS, page_id, page_range
+from anchorfold.index.store.schema import DATABASE, PAGE_BITS, page_id, page_range, public_page_id
 from anchorfold.index.store.segment import OpenSegments, Segment
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.index.words import joined
@@ -220,6 +220,11 @@ class StoredPage:
     def id(self) -> int:
         """Id of the page in the database."""
         return page_id(self.version.id, self.page)
+
+    @property
+    def public_id(self) -> str:
+        """Identifier of the page for clients of a server: `Hit.page_id`."""
+        return public_page_id(self.version.document_id, self.page)
 
     @property
     def full(self) -> int:
