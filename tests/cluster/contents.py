@@ -1,8 +1,7 @@
 """What an index holds, for comparing two."""
 
-from anchorfold.index.store.table import PageTable
-
 from anchorfold.index.store.checking import check
+from anchorfold.index.store.table import PageTable
 
 
 def contents(index) -> dict:

@@ -8,11 +8,11 @@ import time
 
 import psutil
 import pytest
-from anchorfold.index.store.table import PageTable
 
 from anchorfold.cluster import Cluster
 from anchorfold.errors import DiskFullError
 from anchorfold.index.progress import WorkerProgress
+from anchorfold.index.store.table import PageTable
 from tests.cluster.conftest import NODE_SECONDS, PAGES, ensure_nodes, living
 from tests.cluster.contents import contents
 from tests.cluster.nodes import ROOT

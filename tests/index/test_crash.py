@@ -7,12 +7,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from anchorfold.index.store.table import PageTable
 
 from anchorfold import AnchorFold, Index
 from anchorfold.index import ingest
 from anchorfold.index.live import LivePages
 from anchorfold.index.store.checking import check
+from anchorfold.index.store.table import PageTable
 from tests import forked
 from tests.number_reader import NumberReader, write_pdf
 

@@ -6,15 +6,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from anchorfold.index.store.table import PageTable
 
 import anchorfold
 from anchorfold import AGC, AnchorFold, DocPruner, FullIndex, Index
-from anchorfold.documents.originals import is_unchanged
 from anchorfold.errors import AnchorFoldError, BrokenModelError, LockedError, MismatchError, NotAnIndexError
+from anchorfold.explain.originals import is_unchanged
 from anchorfold.index.options import choose_compressor
 from anchorfold.index.store.folder import folder_bytes
 from anchorfold.index.store.lock import writer_lock
+from anchorfold.index.store.table import PageTable
 from tests.number_reader import NumberReader, page_image, write_pdf
 
 

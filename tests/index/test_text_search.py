@@ -9,12 +9,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from anchorfold.index.store.table import PageTable
-from anchorfold.index.store.texts import PAGE_BITS, PageText
 
 from anchorfold import AnchorFold, Index
 from anchorfold.errors import AnchorFoldError, DamagedError, MismatchError
 from anchorfold.index.store.checking import check, repair_index
+from anchorfold.index.store.table import PageTable
+from anchorfold.index.store.texts import PAGE_BITS, PageText
 from tests.number_reader import NumberReader, page_image, write_pdf
 from tests.text_pages import write_text_pdf
 
@@ -170,15 +170,6 @@ class TestKeeping:
         assert index.add("docs").texts == 0
         with pytest.raises(MismatchError, match="keeps the text of its pages: leave that option out"):
             Index.open_or_create("bare.index", reader, text=False)
-
-    def test_progress_is_reported_while_text_is_read(self, folder):
-        Index.create("bare.index", NumberReader(), AnchorFold(ratio=0.5), text=False).add("docs")
-        states: list[tuple[str, int, float, int]] = []
-        Index.open_or_create("bare.index", NumberReader(), text=True).add(
-            "docs", progress=lambda s: states.append((s.stage, s.pages, round(s.share, 2), s.of_documents))
-        )
-        reading = [state for state in states if state[0] == "reading text"]
-        assert reading == [("reading text", n, round(n / 6, 2), 3) for n in range(7)]
 
     def test_info_tells_what_it_costs(self, index):
         info = index.info()

@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from anchorfold.index.store.table import PageTable
 
 from anchorfold import AnchorFold, Index
 from anchorfold.errors import AnchorFoldError
