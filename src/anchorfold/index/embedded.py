@@ -156,8 +156,9 @@ class EmbeddedStore(SqliteStore):
 
     def public_page_id(self, document: str, page: int) -> str | None:
         """The `Hit.page_id` of a page by the public name of its document; None if there is none."""
-        query = "SELECT document_id FROM live_documents WHERE public_name = ?"
-        row = self.read(lambda snapshot: snapshot.connection.execute(query, (document,)).fetchone())
+        query = "SELECT document_id FROM live_documents WHERE public_name = CAST(? AS TEXT)"
+        name = document.encode(errors="surrogatepass")  # a client may send surrogates, which no name contains
+        row = self.read(lambda snapshot: snapshot.connection.execute(query, (name,)).fetchone())
         return None if row is None else f"{row[0]}-{page}"
 
     def has_public_document(self, document: str) -> bool:
