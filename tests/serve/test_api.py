@@ -135,6 +135,14 @@ class TestPublicNames:
         sources = [library.find(name, 1).source for name in ("x.pdf", "two/x.pdf", "one/two/x.pdf")]
         assert sources == [str(folder / "x.pdf") for folder in folders]
 
+    def test_names_that_do_not_exist(self, library):
+        for name in ("none.pdf", "", "/etc/passwd", "\ud800", "handbook.pdf\0"):
+            with pytest.raises(KeyError):
+                library.find(name, 1)
+        for number in (0, -1, 7, 10**30):
+            with pytest.raises(KeyError):
+                library.find("handbook.pdf", number)
+
     def test_names_and_ids_are_stable(self, tmp_path):
         index = Index.create(tmp_path / "my.index", NumberReader(), Pooling1D(ratio=0.25))
         for number, folder in enumerate(("one", "two")):
