@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from anchorfold import Index, Pooling1D, UnavailableError
 from anchorfold.cluster import ShardedIndex
 from anchorfold.cluster.shard import Shard
-from anchorfold.cluster.sharded import shard_cpus
+from anchorfold.cluster.sharded import ShardSearch, shard_cpus
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index import ingest
 from anchorfold.index.hits import Selection
@@ -132,7 +132,9 @@ def test_shards_on_two_nodes(nodes, index, tmp_path):
         index.add(tmp_path / "new.pdf")
         assert sharded.search("page 301", top=1)[0].page == 2
         # A shard that dies comes back, and the query waits for it.
-        victim = sharded._store.pages.shards[0]
+        search = sharded._store.pages
+        assert isinstance(search, ShardSearch)
+        victim = search.shards[0]
         os.kill(ray.get(victim.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
         assert sharded.search(QUERIES) == index.search(QUERIES, exact=True)
         assert sharded.searched == 1.0
@@ -140,14 +142,14 @@ def test_shards_on_two_nodes(nodes, index, tmp_path):
         ray.kill(victim)  # which takes a moment
         while _answers(ray, victim):
             pass
-        sharded._store.pages.limit = 1.0
+        search.limit = 1.0
         with pytest.raises(UnavailableError, match="1 of 2 shards did not answer within 1 seconds"):
             sharded.search("page 11")
         client = TestClient(create_app(Library(sharded)), base_url="http://localhost")
         answer = client.get("/api/search", params={"q": "page 11"})
         assert answer.status_code == 503
         assert answer.json()["detail"].startswith("1 of 2 shards did not answer within 1 seconds: they are being")
-        sharded._store.pages.allow_partial = True
+        search.allow_partial = True
         assert sharded.search("page 11")
         assert 0.3 < sharded.searched < 0.7
         assert client.get("/api/search", params={"q": "page 11"}).json()["searched"] == sharded.searched
