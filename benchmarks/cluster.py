@@ -29,6 +29,7 @@ import torch
 
 from anchorfold import AnchorFold, Index, Pooling1D
 from anchorfold.cluster import Cluster, ShardedIndex, crew
+from anchorfold.cluster.sharded import ShardSearch
 from anchorfold.cluster.tasks import PackedPages, Part, PartResult, TaskResult, WorkerStarted
 from anchorfold.cluster.worker import Worker
 from anchorfold.documents.content import FileIdentity
@@ -204,17 +205,24 @@ def shards(folder: Path) -> None:
                     flush=True,
                 )
                 if count == 4:
-                    shard = index._search.shards[0]
+                    shard = shard_search(index).shards[0]
                     os.kill(ray.get(shard.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
                     began = time.monotonic()
                     index.search_vectors(query)
                     print(f"a killed shard answers again after {time.monotonic() - began:.1f} s", flush=True)
 
 
+def shard_search(index: ShardedIndex) -> ShardSearch:
+    """The search of an open sharded index."""
+    search = index._store.pages
+    assert isinstance(search, ShardSearch)
+    return search
+
+
 def router_seconds(index: ShardedIndex, query: list[np.ndarray]) -> float:
     """Of a query, without the time that the slowest shard took."""
-    search, began = index._search, time.perf_counter()
-    live = search.scanner().live
+    search, began = shard_search(index), time.perf_counter()
+    live = index.scanner().live
     answers = search._ask(live.version, (query, 10, None), time.monotonic() + search.limit) or []
     search._merged(live, answers, len(query), 10)
     return time.perf_counter() - began - max(answer.seconds for answer in answers)

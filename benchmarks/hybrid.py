@@ -25,11 +25,14 @@ from anchorfold.documents.ocr import PictureReader
 from anchorfold.documents.pages import RENDER_PIXELS, open_pages
 from anchorfold.evaluation.corpus import Corpus, Query, local_corpus
 from anchorfold.evaluation.measure import interval, ndcg_by_query, paired_difference
+from anchorfold.index.embedded import EmbeddedStore
 from anchorfold.index.fusion import POOL, fused
-from anchorfold.index.store.texts import PageText, PageTexts, row_number
-from anchorfold.index.words import cleaned, expression_of
+from anchorfold.index.store.records import PageRow, PageText
+from anchorfold.index.store.settings import IndexSettings
+from anchorfold.index.words import cleaned
 
 MODES = ("visual", "text", "hybrid")
+SOURCE = "/corpus"  # the document that all pages of a corpus are stored under
 
 
 def visual_scores(corpus: Corpus, run: Path, method: str) -> tuple[list[str], np.ndarray]:
@@ -39,9 +42,9 @@ def visual_scores(corpus: Corpus, run: Path, method: str) -> tuple[list[str], np
     return pages, scores.reshape(len(pages), len(corpus.queries)).astype(np.float64)
 
 
-def stored_texts(folder: Path, corpus: Corpus, pages: list[str], ocr: bool) -> tuple[PageTexts, np.ndarray]:
-    """The texts of some pages as an index keeps them, page `i` in row `i + 1` of document 1, and which are empty."""
-    wanted, rows = {name: i + 1 for i, name in enumerate(pages)}, dict[int, PageText]()
+def stored_texts(folder: Path, corpus: Corpus, pages: list[str], ocr: bool) -> EmbeddedStore:
+    """The texts of some pages in an index without vectors, the first as page 1 of one document."""
+    wanted, texts = {name: i + 1 for i, name in enumerate(pages)}, dict[int, PageText]()
     reader = PictureReader() if ocr else None
     for path in corpus.unrendered.files:  # type: ignore[attr-defined]
         with open_pages(path, RENDER_PIXELS) as document:
@@ -50,18 +53,21 @@ def stored_texts(folder: Path, corpus: Corpus, pages: list[str], ocr: bool) -> t
                     text = cleaned(document.text(number))
                     if reader is not None and not text:
                         text = cleaned(reader.read(document.image(number)))
-                    rows[row_number(1, page)] = PageText(text)
-    texts = PageTexts(folder)
-    texts.put(rows, 1)
-    texts.tidy({1})
-    return texts, np.array([not rows[row_number(1, page)].text for page in wanted.values()])
+                    texts[page] = PageText(text)
+    store = EmbeddedStore.create(folder, IndexSettings("nano", "", 1, "none", {}, text=True))
+    rows = [
+        PageRow(SOURCE, "corpus", page, len(pages), "", 0, 0, True, None, text=texts[page]) for page in wanted.values()
+    ]
+    with store.writing():
+        store.append(rows)
+    return store
 
 
-def rankings(looks: np.ndarray, words: np.ndarray, silent: np.ndarray) -> dict[str, np.ndarray]:
+def rankings(looks: np.ndarray, words: np.ndarray, no_text: np.ndarray) -> dict[str, np.ndarray]:
     """`(pages,)` scores of one query in every mode; minus infinity for pages that are not answered."""
     pool = np.union1d(np.argsort(-looks)[:POOL], [p for p in np.argsort(-words)[:POOL] if words[p] > 0]).astype(int)
     both = np.full(len(looks), -np.inf)
-    both[pool] = fused(looks[pool], words[pool], silent[pool])
+    both[pool] = fused(looks[pool], words[pool], no_text[pool])
     return {"visual": looks, "text": np.where(words > 0, words, -np.inf), "hybrid": both}
 
 
@@ -72,19 +78,18 @@ def measured(corpus: Corpus, run: Path, method: str, ocr: bool) -> tuple[dict[st
     chosen = [(i, query) for i, query in enumerate(corpus.queries) if done >= query.relevant.keys()]
     answers: dict[str, dict[str, dict[str, float]]] = {mode: {} for mode in MODES}
     with tempfile.TemporaryDirectory() as folder:
-        texts, silent = stored_texts(Path(folder), corpus, pages, ocr)
+        store = stored_texts(Path(folder), corpus, pages, ocr)
+        keys = [(SOURCE, page) for page in range(1, len(pages) + 1)]
+        no_text = np.array([score is None for score in store.text_scores("", keys).values()])
         for number, query in chosen:
-            words = np.zeros(len(pages))
-            if expression := expression_of(query.text):
-                rows, scores = texts.scores(expression)
-                words[(rows & 0xFFFFFF) - 1] = scores
-            for mode, scores in rankings(looks[:, number], words, silent).items():
+            words = np.array([score or 0.0 for score in store.text_scores(query.text, keys).values()])
+            for mode, scores in rankings(looks[:, number], words, no_text).items():
                 best = [p for p in np.lexsort((np.arange(len(scores)), -scores))[:10] if scores[p] > -np.inf]
                 # Ranks instead of scores: trec_eval orders equal scores by name.
                 answers[mode][query.id] = {pages[p]: -float(rank) for rank, p in enumerate(best)} or {"none": 0.0}
         said = (
-            f"{len(pages)} of {len(corpus.names())} pages, {len(chosen)} queries; {silent.sum()} pages without text; "
-            f"text and its index take {texts.bytes / len(pages):,.0f} bytes a page"
+            f"{len(pages)} of {len(corpus.names())} pages, {len(chosen)} queries; {no_text.sum()} pages without text; "
+            f"text and its index take {store.info().text_bytes / len(pages):,.0f} bytes per page"
         )
     queries = [query for _, query in chosen]
     return {mode: ndcg_by_query(answers[mode], queries) for mode in MODES}, queries, said

@@ -25,13 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from anchorfold.index.candidate_files import open_candidates, update_lists
-from anchorfold.index.live import LivePages
-from anchorfold.index.scan import Scanner
-from anchorfold.index.searching import PageSearch
-from anchorfold.index.store.folder import folder_bytes
-from anchorfold.index.store.table import PageTable
-from benchmarks.invented_index import append_pages, new_table
+from anchorfold.index.candidate_files import update_lists
+from anchorfold.index.embedded import EmbeddedStore
+from anchorfold.index.store.info import folder_bytes
+from benchmarks.invented_index import append_pages, new_store
 from benchmarks.word_pages import WordPages
 
 CHUNK, TOP, EXACT = 20_000, 10, 100
@@ -42,22 +39,24 @@ Ranking = list[tuple[int, float]]
 def build(folder: Path, run: Path, pages: int, widths: list[int], queries: int) -> None:
     """Indexes of the same pages at some widths, queries, and the seconds of writing and listing of each."""
     source = WordPages(run)
-    tables = {bits: new_table(folder / f"{bits}.index", 128, bits) for bits in widths}
+    stores = {bits: new_store(folder / f"{bits}.index", 128, bits) for bits in widths}
     seconds = {str(bits): {"writing": 0.0, "listing": 0.0} for bits in widths}
     chosen: list[np.ndarray] = []
     for start in range(0, pages, CHUNK):
         vectors, lengths, words = source.draw(min(CHUNK, pages - start))
         share = max(1, -(-queries * len(words) // pages))
         chosen += [source.query(words[i]) for i in source.rng.choice(len(words), share)]
-        for bits, table in tables.items():
+        for bits, store in stores.items():
             began = time.perf_counter()
-            append_pages(table, vectors, lengths)
-            table.tidy()
+            append_pages(store, vectors, lengths)
+            with store.writing():
+                store.tidy()
             seconds[str(bits)]["writing"] += time.perf_counter() - began
         print(f"\r{start + len(words):,} pages written", end="", file=sys.stderr, flush=True)
-    for bits, table in tables.items():
+    for bits, store in stores.items():
         began = time.perf_counter()
-        update_lists(table)
+        with store.writing():
+            update_lists(store)
         seconds[str(bits)]["listing"] = time.perf_counter() - began
     np.savez(folder / "queries.npz", *chosen[:queries])
     (folder / BUILT).write_text(json.dumps(seconds))
@@ -67,9 +66,9 @@ def measure_search(folder: str, bits: int) -> dict[str, float]:
     """Open and search with candidates, then with all pages, then after one more document."""
     queries = read_queries(Path(folder))
     began = time.perf_counter()
-    table = PageTable.open(Path(folder) / f"{bits}.index")
-    live = LivePages(table)
-    scanner = Scanner(live, open_candidates(table, live))
+    store = EmbeddedStore.open(Path(folder) / f"{bits}.index")
+    scanner = store.pages.with_scanner(lambda _, scanner: scanner)
+    live = scanner.live
     scanner.top(queries[:1], TOP)
     opening = time.perf_counter() - began
     fast, fast_times = timed(lambda q: scanner.top([q], TOP)[0], queries)
@@ -78,23 +77,23 @@ def measure_search(folder: str, bits: int) -> dict[str, float]:
     exact, scan_times = timed(lambda q: scanner.top([q], TOP, candidates=len(live))[0], queries[:EXACT])
     overlap, first = agreement_of(fast, exact)
     return {
-        "pages": int(live.allowed.sum()), "bits": bits, "bytes": folder_bytes(table.folder), "opening": opening,
+        "pages": int(live.allowed.sum()), "bits": bits, "bytes": folder_bytes(store.folder), "opening": opening,
         "megabytes": memory, "candidates": float(np.median(fast_times)), "slowest": float(np.max(fast_times)),
         "all pages": float(np.median(scan_times)), "overlap": overlap, "first": first, "queries": len(exact),
-        "one more": one_more(table, queries[table.state.next_document % len(queries)]),  # another one in each run
+        "one more": one_more(store, queries[store.version.commits % len(queries)]),  # another one in each run
     }  # fmt: skip
 
 
-def one_more(table: PageTable, query: np.ndarray) -> float:
+def one_more(store: EmbeddedStore, query: np.ndarray) -> float:
     """Seconds from a commit of one more document until a search that is open already has answered from it."""
-    reader = PageSearch(PageTable.open(table.folder))
-    reader.hits([query], TOP)
+    reader = EmbeddedStore.open(store.folder)
+    reader.search([query], TOP)
     document = np.tile(query / np.linalg.norm(query, axis=1, keepdims=True), (10, 1))
     began = time.perf_counter()
-    append_pages(table, document, np.full(10, len(query)))
-    hits = reader.hits([query], TOP)[0]
+    (name,) = append_pages(store, document, np.full(10, len(query)))
+    hits = reader.search([query], TOP)[0]
     seconds = time.perf_counter() - began
-    assert hits[0].document == f"{table.state.next_document - 1}.pdf", "what was added is found"
+    assert hits[0].document == name, "the new document is not the best hit"
     return seconds
 
 

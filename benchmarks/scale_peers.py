@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from anchorfold.index.store.table import PageTable
+from anchorfold.index.embedded import EmbeddedStore
+from anchorfold.index.store.snapshot import Snapshot
 from benchmarks.scale import TOP, peak_memory, read_queries
 
 PEERS = ("NumPy", "faiss flat", "LanceDB")
@@ -16,11 +17,11 @@ ROUNDS = 10
 NEAREST = 2_000  # vectors that faiss gives for a token; pages beyond them count nothing for it
 
 
-def vectors_of(table: PageTable) -> tuple[np.ndarray, np.ndarray]:
+def vectors_of(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray]:
     """All vectors `(V, 128)` float32 of an index with 8 bits, and where each page begins."""
     parts, lengths = [], []
-    for segment in table.segments().values():
-        parts.append(table.settings.coding.decode(segment.codes, segment.scales))
+    for segment in snapshot.segments().values():
+        parts.append(snapshot.settings.coding.decode(segment.codes, segment.scales))
         lengths.append(segment.kept)
     return np.concatenate(parts), np.concatenate(([0], np.concatenate(lengths).cumsum(dtype=np.int64)))
 
@@ -67,8 +68,7 @@ def lance_search(vectors: np.ndarray, starts: np.ndarray, folder: Path) -> Calla
 def measure(folder: str, peer: str) -> dict[str, float | str]:
     """Median seconds a query, and resident memory at the peak."""
     searches = dict(zip(PEERS, (numpy_search, faiss_search, lance_search), strict=True))
-    table = PageTable.open(Path(folder) / "8.index")
-    vectors, starts = vectors_of(table)
+    vectors, starts = EmbeddedStore.open(Path(folder) / "8.index").read(vectors_of)
     search = searches[peer](vectors, starts, Path(folder))
     if peer != "NumPy":
         del vectors

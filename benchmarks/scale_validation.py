@@ -13,9 +13,7 @@ from anchorfold.backbones.nano.query_side import QuerySide
 from anchorfold.evaluation.corpus import local_corpus
 from anchorfold.index import candidate_files, scan
 from anchorfold.index.agreement import Agreement, agreement
-from anchorfold.index.live import LivePages
-from anchorfold.index.scan import Scanner
-from benchmarks.invented_index import append_pages, new_table
+from benchmarks.invented_index import append_pages, new_store
 from benchmarks.word_pages import WordPages, run_vectors
 
 COUNTS, QUERIES = (20, 50, 100, 200), 400
@@ -47,8 +45,8 @@ def validate(run: Path, corpus: Path) -> None:
 def agreements(vectors: np.ndarray, lengths: np.ndarray, queries: Sequence[np.ndarray]) -> list[Agreement]:
     """Of an index of these pages, at 1 bit."""
     with tempfile.TemporaryDirectory() as folder:
-        table = new_table(Path(folder) / "my.index", 128, 1)
-        append_pages(table, vectors, np.asarray(lengths))
-        candidate_files.update_lists(table)
-        live = LivePages(table)
-        return agreement(Scanner(live, candidate_files.open_candidates(table, live)), queries, counts=COUNTS)
+        store = new_store(Path(folder) / "my.index", 128, 1)
+        append_pages(store, vectors, np.asarray(lengths))
+        with store.writing():
+            candidate_files.update_lists(store)
+        return store.pages.with_scanner(lambda _, scanner: agreement(scanner, queries, counts=COUNTS))

@@ -28,10 +28,9 @@ import pyarrow as pa
 import torch
 
 from anchorfold.index.coding import Coding
-from anchorfold.index.live import LivePages
 from anchorfold.index.products import integers_are_quick
 from anchorfold.index.scan import Scanner
-from benchmarks.invented_index import append_pages, new_table, random_pages
+from benchmarks.invented_index import append_pages, new_store, random_pages
 
 TOKENS, TOP, CHUNK = 16, 10, 200
 BARS = (
@@ -65,9 +64,9 @@ def instructions_in(described: str) -> list[str]:
 
 def scanner_of(folder: Path, vectors: np.ndarray, lengths: np.ndarray, bits: int) -> Scanner:
     """A scanner of an index with these pages."""
-    table = new_table(folder / f"{bits}-{len(lengths)}-{int(lengths.sum())}.index", vectors.shape[1], bits)
-    append_pages(table, vectors, lengths)
-    return Scanner(LivePages(table))
+    store = new_store(folder / f"{bits}-{len(lengths)}-{int(lengths.sum())}.index", vectors.shape[1], bits)
+    append_pages(store, vectors, lengths)
+    return store.pages.with_scanner(lambda _, scanner: scanner)
 
 
 def contestants(

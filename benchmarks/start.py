@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from anchorfold.backbones.nano.query_side import QuerySide
-from benchmarks.invented_index import append_pages, new_table, random_pages
+from benchmarks.invented_index import append_pages, new_store, random_pages
 
 COMMANDS = {"search": ("net revenue by region",), "info": ()}
 
@@ -40,9 +40,9 @@ def main() -> None:
     arguments = parser.parse_args()
     here = Path(__file__).parent.parent / "src"
     with tempfile.TemporaryDirectory() as name:
-        table = new_table(Path(name) / "my.index", 128, arguments.bits, "nano", QuerySide().fingerprint)
-        append_pages(table, *random_pages(arguments.pages, 128, 40, 115))
-        sides = {"this version": (here, table.folder)}
+        store = new_store(Path(name) / "my.index", 128, arguments.bits, "nano", QuerySide().fingerprint)
+        append_pages(store, *random_pages(arguments.pages, 128, 40, 115))
+        sides = {"this version": (here, store.folder)}
         if arguments.against:
             sides["the other"] = tuple(arguments.against)
         for command in COMMANDS:

@@ -22,3 +22,12 @@ def test_the_description_for_a_package_index_links_to_nothing_in_the_repository(
         text = re.sub(substitution["pattern"], substitution["replacement"], text)
     assert re.findall(r"\]\((?!https?:|#)[^)]*\)|<img", text) == []
     assert "| | |" not in text, "a table of pictures has lost its pictures"
+
+
+def test_lancedb_is_an_extra_that_the_development_environment_installs():
+    project = PROJECT["project"]
+    extras = project["optional-dependencies"]
+    assert not any("lancedb" in requirement for requirement in project["dependencies"])
+    assert any("lancedb" in requirement for requirement in extras["lance"])
+    assert "lance" in re.search(r"\[(.*)\]", extras["all"][0]).group(1).split(",")
+    assert any(requirement.startswith("anchorfold[all,") for requirement in extras["dev"])

@@ -19,12 +19,12 @@ from PIL import Image
 from anchorfold.backbones.nano.query_side import QuerySide
 from anchorfold.index.candidate_files import update_lists
 from anchorfold.index.candidates import FIRST_PAGES
+from anchorfold.index.embedded import EmbeddedStore
 from anchorfold.index.store.lock import writer_lock
-from benchmarks.invented_index import append_pages, new_table, random_pages
+from benchmarks.invented_index import append_pages, new_store, random_pages
 from tests.cli.processes import run
 from tests.documents.test_pages import write_encrypted
 from tests.forked import ENVIRONMENT, completed, running
-from tests.index.store.old_index import write_old_index
 from tests.number_reader import page_image, write_pdf
 
 
@@ -70,10 +70,10 @@ def test_index_reports_ignored_files_by_extension(copy):
 def test_small_fills_in_what_is_not_given(copy, checkpoints):
     options = ("index", "reports/old.pdf", "--model", checkpoints["colpali"], "--small")
     run(*options, "--to", "small.index", cwd=copy)
-    settings = PageTable.open(copy / "small.index").settings
+    settings = EmbeddedStore.open(copy / "small.index").settings
     assert (settings.options["ratio"], settings.bits) == (0.05, 2)
     run(*options, "--to", "smaller.index", "--cap", "3", "--bits", "1", cwd=copy)
-    settings = PageTable.open(copy / "smaller.index").settings
+    settings = EmbeddedStore.open(copy / "smaller.index").settings
     assert (settings.options["cap"], settings.options.get("ratio"), settings.bits) == (3, None, 1)
 
 
@@ -173,7 +173,7 @@ def test_mistakes_are_one_line_and_a_non_zero_exit(copy, checkpoints):
     assert "holds no document" in one_line(run("index", "empty", "--to", "e.index", code=1, cwd=copy))
     assert not (copy / "e.index").exists()
     assert "no such file" in one_line(run("index", "gone", "--to", "e.index", code=1, cwd=copy))
-    assert "is not an index" in one_line(run("search", "reports", "x", code=1, cwd=copy))
+    assert "is not an AnchorFold index" in one_line(run("search", "reports", "x", code=1, cwd=copy))
     assert "does not exist" in one_line(run("info", "none.index", code=1, cwd=copy))
     assert "no query" in one_line(run("search", "my.index", code=1, cwd=copy))
     assert "not empty" in one_line(run("index", "reports", "--to", "reports", "--model", colpali, code=1, cwd=copy))
@@ -250,47 +250,46 @@ def test_an_index_that_exists_is_kept_if_all_documents_fail(copy):
     assert json.loads(run("info", "my.index", "--json", cwd=copy).stdout)["pages"] == 6
 
 
-def test_a_damaged_table_is_one_line(copy):
-    for path in (copy / "my.index/logs").iterdir():
-        path.write_bytes(b"x")
+@pytest.mark.parametrize("content", [b"", b"x", b"SQLite format 3\0" + bytes(5000)])
+def test_a_damaged_database_is_one_line(copy, content):
+    (copy / "my.index/index.db").write_bytes(content)
     assert "damaged" in one_line(run("search", "my.index", "x", code=1, cwd=copy))
     assert "damaged" in one_line(run("index", "reports", "--to", "my.index", code=1, cwd=copy))
 
 
-def test_a_damaged_page_is_found_dropped_and_made_again(copy):
-    assert "is whole" in run("check", "my.index", cwd=copy).stderr
-    (path,) = (copy / "my.index/segments").iterdir()
+def test_a_damaged_page_is_found_dropped_and_made_again(folder, copy):
+    assert "OK, no problems found" in run("check", "my.index", cwd=copy).stderr
+    (path,) = (copy / "my.index/vectors").glob("*.seg")
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     report = run("check", "my.index", code=1, cwd=copy).stderr
-    assert "reports/a.pdf" in report
     assert "--repair" in report
-    (damage,) = json.loads(run("check", "my.index", "--repair", "--json", cwd=copy).stdout.splitlines()[0])
-    assert damage["documents"] == ["reports/a.pdf", "reports/old.pdf", "reports/scan.png"]
+    damages = json.loads(run("check", "my.index", "--repair", "--json", cwd=copy).stdout.splitlines()[0])
+    (document,) = {name for damage in damages for name in damage["documents"]}
+    assert document in report
     run("check", "my.index", cwd=copy)
-    run("index", "reports", "--to", "my.index", cwd=copy)
+    assert json.loads(run("info", "my.index", "--json", cwd=copy).stdout)["pages"] < 6
+    again = run("index", "./reports", "--to", copy / "my.index", cwd=folder)  # the documents of the index
+    assert "2 unchanged" in again.stdout
+    run("check", "my.index", cwd=copy)
     assert json.loads(run("info", "my.index", "--json", cwd=copy).stdout)["pages"] == 6
 
 
-def test_an_index_of_version_0_1_says_how_to_convert_it(folder, copy):
-    table = PageTable.open(copy / "my.index")
-    rows = [PageRow(**{k: v for k, v in p.details().items() if k not in ("full", "kept")}, live=True, encoded=p.encoded()) for p in table.pages()]  # fmt: skip  # noqa: E501
-    write_old_index(copy / "old.index", rows, table.settings)
-    assert "anchorfold convert old.index" in one_line(run("search", "old.index", "x", code=1, cwd=copy))
-    assert "converted 6 pages" in run("convert", "old.index", cwd=copy).stdout
-    assert "present format" in one_line(run("convert", "old.index", code=1, cwd=copy))
-    for name in ("old.index", "my.index"):
-        hits = json.loads(run("search", name, "x", "--json", cwd=copy).stdout)["results"]
-        assert len(hits) == 6
-    again = run("index", "reports", "--to", copy / "old.index", cwd=folder)  # what the pages were made from
-    assert "(0 new, 0 changed, 3 unchanged)" in again.stdout
+def test_an_index_of_an_older_version_is_refused(copy):
+    for name in ("logs", "segments"):
+        (copy / "old.index" / name).mkdir(parents=True)
+    (copy / "old.index/head").write_bytes(b"x")
+    for arguments in (("search", "old.index", "x"), ("index", "reports", "--to", "old.index")):
+        message = one_line(run(*arguments, code=1, cwd=copy))
+        assert "created by anchorfold 0.2" in message
+        assert "index the documents into a new folder" in message
 
 
 def test_ctrl_c_stops_cleanly_and_the_same_command_finishes(copy, checkpoints):
     write_pdf(copy / "many/m.pdf", list(range(400)))
     arguments = ("index", "many", "--to", "m.index", "--model", checkpoints["colpali"])
-    data = copy / "m.index/segments"
+    data = copy / "m.index/vectors"
     with running(*arguments, cwd=copy) as process:
         while not (data.exists() and os.listdir(data)) and process.process.is_alive():
             time.sleep(0.05)
@@ -380,7 +379,7 @@ def test_explain_draws_a_picture(folder, tmp_path):
 
 
 def test_serve_says_what_is_wrong(folder):
-    assert "is not an index" in one_line(run("serve", "reports", "--no-browser", code=1, cwd=folder))
+    assert "is not an AnchorFold index" in one_line(run("serve", "reports", "--no-browser", code=1, cwd=folder))
 
 
 def test_help_teaches_with_examples():
@@ -393,9 +392,10 @@ def test_agreement_of_candidates_with_a_scan_of_everything(folder, tmp_path):
     (tmp_path / "queries.jsonl").write_text('{"id": 1, "text": "net revenue by region"}\n\nstaff costs\n')
     small = run("bench", "agreement", folder / "my.index", tmp_path / "queries.jsonl", code=1)
     assert "6 pages and no candidate stage" in one_line(small)
-    table = new_table(tmp_path / "large.index", 128, 1, "nano", QuerySide().fingerprint)
-    append_pages(table, *random_pages(FIRST_PAGES, 128, 1, 2))
-    update_lists(table)
+    store = new_store(tmp_path / "large.index", 128, 1, "nano", QuerySide().fingerprint)
+    append_pages(store, *random_pages(FIRST_PAGES, 128, 1, 2))
+    with store.writing():
+        update_lists(store)
     arguments = ("bench", "agreement", tmp_path / "large.index", tmp_path / "queries.jsonl")
     report = json.loads(run(*arguments, "--json").stdout)
     assert [f["candidates"] for f in report["figures"]][:3] == [50, 100, 200]

@@ -11,8 +11,8 @@ import pytest
 
 from anchorfold.cluster import Cluster
 from anchorfold.errors import DiskFullError
+from anchorfold.index.embedded import EmbeddedStore
 from anchorfold.index.progress import WorkerProgress
-from anchorfold.index.store.table import PageTable
 from tests.cluster.conftest import NODE_SECONDS, PAGES, ensure_nodes, living
 from tests.cluster.contents import contents
 from tests.cluster.nodes import ROOT
@@ -156,16 +156,16 @@ def test_a_driver_that_is_killed_loses_nothing_and_a_rerun_goes_on(nodes, make_i
 
 def test_a_full_disk_is_one_sentence_and_a_rerun_goes_on(one_worker, make_index, documents, expected, monkeypatch):
     index = make_index()
-    append, commits = PageTable.append, []
+    append, commits = EmbeddedStore.append, []
 
-    def full_after_one(table, rows):
+    def full_after_one(store, rows):
         commits.append(len(rows))
         if len(commits) > 1:
             raise DiskFullError("the disk is full.")
-        append(table, rows)
+        append(store, rows)
 
     with monkeypatch.context() as patch:
-        patch.setattr(PageTable, "append", full_after_one)
+        patch.setattr(EmbeddedStore, "append", full_after_one)
         with pytest.raises(DiskFullError, match="disk is full"):
             index.add(documents, cluster=one_worker)
     assert len(contents(index)) == commits[0]

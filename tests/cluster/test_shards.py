@@ -10,10 +10,12 @@ from fastapi.testclient import TestClient
 from anchorfold import Index, Pooling1D, UnavailableError
 from anchorfold.cluster import ShardedIndex
 from anchorfold.cluster.shard import Shard
-from anchorfold.cluster.sharded import shard_cpus
+from anchorfold.cluster.sharded import ShardSearch, shard_cpus
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index import ingest
-from anchorfold.index.store import table
+from anchorfold.index.hits import Selection
+from anchorfold.index.searching import visual_hits
+from anchorfold.index.store import sqlite_store
 from anchorfold.serve.app import create_app
 from anchorfold.serve.library import Library
 from tests.number_reader import NumberReader, write_pdf
@@ -25,7 +27,7 @@ def build(folder) -> Index:
     """Several segments, documents with equal pages, one that was replaced and one that was removed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ingest, "MOST_PAGES", 7)
-        patch.setattr(table, "tiers_to_merge", lambda segments: [])
+        patch.setattr(sqlite_store, "tiers_to_merge", lambda files: [])
         index = Index.create(folder / "my.index", NumberReader(), Pooling1D(ratio=0.25))
         for d in range(1, 6):
             write_pdf(folder / "docs" / f"{d}.pdf", list(range(10 * d, 11 * d)))
@@ -35,7 +37,7 @@ def build(folder) -> Index:
         write_pdf(folder / "docs/5.pdf", [250, 251])
         index.add(folder / "docs")
         index.remove("*/1.pdf")
-        assert len(index.live().segments) > 1
+        assert len(index.scanner().live.segments) > 1
         return index
 
 
@@ -66,9 +68,10 @@ def encoded(queries) -> list[np.ndarray]:
 )
 def test_merged_rankings_are_those_of_one_process(steady_index, shards, documents, where):
     index = steady_index
-    queries, live = encoded(QUERIES), index.live()
+    queries, live = encoded(QUERIES), index.scanner().live
     parts = [Shard(str(index.path), number, shards) for number in range(shards)]
-    allowed = index._search.allowed(live, documents, where)
+    selection = Selection(documents, where)
+    allowed = index._store.read(lambda snapshot: index._store.pages.allowed(snapshot, live, selection))
     bits = None if allowed is None else np.packbits(allowed)
     answers = [part.search(index.version, queries, 9, bits) for part in parts]
     assert sum(answer.pages for answer in answers) == len(live)
@@ -78,10 +81,9 @@ def test_merged_rankings_are_those_of_one_process(steady_index, shards, document
         )
     for number, expected in enumerate(index.search(QUERIES, 9, documents=documents, where=where, exact=True)):
         merged = sorted((-score, page) for answer in answers for page, score in answer.rankings[number])[:9]
-        located = [(*live.page(page), -score) for score, page in merged]
-        assert [(version.name, page, score) for version, page, score in located] == [
-            (hit.document, hit.page, hit.score) for hit in expected
-        ]
+        ranking = [(page, -score) for score, page in merged]
+        hits = index._store.read(lambda snapshot, ranking=ranking: visual_hits(snapshot, live, [ranking])[0])
+        assert hits == expected
 
 
 def test_a_shard_answers_for_the_version_that_was_asked_for_or_for_none(index, tmp_path):
@@ -119,7 +121,7 @@ def test_shards_on_two_nodes(nodes, index, tmp_path):
             hits = sharded.search(QUERIES, where=where)
             assert hits == index.search(QUERIES, where=where, exact=True)
             assert [hit.metadata for hit in hits[0]] == [hit.metadata for hit in index.search(QUERIES[0], where=where)]
-        with pytest.raises(AnchorFoldError, match="holds no document that matches nothing"):
+        with pytest.raises(AnchorFoldError, match="contains no document that matches nothing"):
             sharded.search("page 11", documents="nothing")
         assert sharded.page("long.pdf", 3)[1]["pages"] == 40
         for mode in ("text", "hybrid"):  # the words are asked for here, by the router
@@ -130,7 +132,9 @@ def test_shards_on_two_nodes(nodes, index, tmp_path):
         index.add(tmp_path / "new.pdf")
         assert sharded.search("page 301", top=1)[0].page == 2
         # A shard that dies comes back, and the query waits for it.
-        victim = sharded._search.shards[0]
+        search = sharded._store.pages
+        assert isinstance(search, ShardSearch)
+        victim = search.shards[0]
         os.kill(ray.get(victim.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
         assert sharded.search(QUERIES) == index.search(QUERIES, exact=True)
         assert sharded.searched == 1.0
@@ -138,14 +142,14 @@ def test_shards_on_two_nodes(nodes, index, tmp_path):
         ray.kill(victim)  # which takes a moment
         while _answers(ray, victim):
             pass
-        sharded._search.limit = 1.0
+        search.limit = 1.0
         with pytest.raises(UnavailableError, match="1 of 2 shards did not answer within 1 seconds"):
             sharded.search("page 11")
         client = TestClient(create_app(Library(sharded)), base_url="http://localhost")
         answer = client.get("/api/search", params={"q": "page 11"})
         assert answer.status_code == 503
         assert answer.json()["detail"].startswith("1 of 2 shards did not answer within 1 seconds: they are being")
-        sharded._search.allow_partial = True
+        search.allow_partial = True
         assert sharded.search("page 11")
         assert 0.3 < sharded.searched < 0.7
         assert client.get("/api/search", params={"q": "page 11"}).json()["searched"] == sharded.searched

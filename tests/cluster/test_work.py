@@ -14,7 +14,7 @@ from anchorfold.documents.content import CHANGED, FileIdentity
 from anchorfold.documents.files import Document
 from anchorfold.documents.rendering import DocumentFinished, PageFailed, PagesCounted, Request
 from anchorfold.index.source import PageEncoded, PageLeftOut
-from anchorfold.index.store.texts import PageText
+from anchorfold.index.store.records import PageText
 from anchorfold.page import EncodedPage, PatchGrid
 
 Work: Any = driver.Work  # tests know when there is a next task

@@ -10,17 +10,18 @@ import pytest
 
 from anchorfold import AnchorFold, Index
 from anchorfold.index import ingest
+from anchorfold.index.embedded import EmbeddedStore
 from anchorfold.index.live import LivePages
 from anchorfold.index.store.checking import check
-from anchorfold.index.store.table import PageTable
 from tests import forked
+from tests.index.store.page_rows import all_pages, live_pages, vector_files
 from tests.number_reader import NumberReader, write_pdf
 
 KILLS = 12
 
 
 def work(documents: Path, index: Path, connection: Connection) -> None:
-    """What a process does until it is killed: it says when it starts to add, and how many pages it has added."""
+    """Run in a process until it is killed: sends when it starts to add, and the number of pages that it added."""
     ingest.COMMIT_PAGES = 3
     opened = Index.open_or_create(index, NumberReader(0.004), AnchorFold(ratio=0.5))
     connection.send(None)
@@ -28,15 +29,15 @@ def work(documents: Path, index: Path, connection: Connection) -> None:
 
 
 def start(documents: Path, index: Path):
-    """The process, and where it sends."""
+    """The process, and the connection that it sends to."""
     ours, theirs = forked.Pipe(duplex=False)
     process = forked.start(work, documents, index, theirs)
     theirs.close()
     return process, ours
 
 
-def answer(connection: Connection) -> int | None:
-    """The pages that were added; None of a process that was killed before its end."""
+def pages_added(connection: Connection) -> int | None:
+    """The number of pages that were added; None if the process was killed before its end."""
     try:
         return connection.recv() or connection.recv()
     except EOFError:
@@ -45,10 +46,10 @@ def answer(connection: Connection) -> int | None:
 
 def contents(index: Path) -> list[tuple[str, int, str]]:
     assert check(index) == []
-    return sorted((page.document, page.page, page.version.digest) for page in PageTable.open(index).pages())
+    return live_pages(EmbeddedStore.open(index))
 
 
-def kill_until_done(documents: Path, index: Path, rng: random.Random, check) -> int:
+def kill_until_done(documents: Path, index: Path, rng: random.Random, verify) -> int:
     for kills in range(KILLS + 1):
         process, connection = start(documents, index)
         if kills < KILLS:
@@ -56,10 +57,10 @@ def kill_until_done(documents: Path, index: Path, rng: random.Random, check) -> 
                 connection.poll(60)
             time.sleep(rng.uniform(0, 0.35))
             process.kill()
-        finished = answer(connection) is not None
+        finished = pages_added(connection) is not None
         process.join()
-        if (index / "head").exists():
-            check(contents(index))
+        if (index / "index.db").exists():
+            verify(contents(index))
         if finished:
             return kills
     raise AssertionError("the last run was not killed and did not finish")
@@ -78,18 +79,21 @@ def test_an_index_survives_kills_and_is_finished_by_the_same_command(tmp_path, s
 
     kill_until_done(tmp_path / "docs", tmp_path / "my.index", random.Random(seed), nothing_lost_and_nothing_twice)
     assert len(contents(tmp_path / "my.index")) == 90
-    table = PageTable.open(tmp_path / "my.index")
-    assert LivePages(table).allowed.sum() == 90
-    assert sorted(os.listdir(table.folder)) == ["head", "logs", "segments", "text.sqlite", "writer.lock"]
-    assert len(os.listdir(table.folder / "segments")) == len(table.state.segments)
-    assert len(table.texts.numbers()) == 90
+    store = EmbeddedStore.open(tmp_path / "my.index")
+    assert store.read(LivePages.of).allowed.sum() == 90
+    assert all_pages(store) == live_pages(store)
+    assert sorted(os.listdir(store.folder)) == ["index.db", "vectors", "writer.lock"]
+    assert vector_files(store) == [f"{n:08}.seg" for n in store.read(lambda snapshot: snapshot.files)]
+    assert store.incomplete_pages() == {}
+    texts = "SELECT count(*) FROM texts"
+    assert store.read(lambda snapshot: snapshot.connection.execute(texts).fetchone()) == (90,)
 
 
-def test_a_document_is_replaced_in_one_step_whenever_the_writer_dies(tmp_path):
+def test_a_document_is_replaced_in_one_commit_whenever_the_writer_dies(tmp_path):
     index = tmp_path / "my.index"
     path = write_pdf(tmp_path / "docs/a.pdf", list(range(40)))
     process, connection = start(tmp_path / "docs", index)
-    assert answer(connection) == 40
+    assert pages_added(connection) == 40
     process.join()
     (old,) = {digest for _, _, digest in contents(index)}
     write_pdf(path, list(range(500, 530)))

@@ -4,11 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from fastapi.testclient import TestClient
 
-from anchorfold import Index
+from anchorfold import Index, Pooling1D
 from anchorfold.serve.app import create_app
 from anchorfold.serve.guard import new_token
-from anchorfold.serve.library import Library, public_model, public_names
-from tests.number_reader import write_pdf
+from anchorfold.serve.library import Library, public_model
+from tests.number_reader import NumberReader, write_pdf
 
 QUERY = "night work supplement"
 
@@ -101,7 +101,12 @@ class TestPages:
             answer = client.get(f"/api/pages/{hit['id']}/compare", params={"q": QUERY, "method": bad})
             assert answer.status_code == 422, bad
 
-    @pytest.mark.parametrize("identity", ["0" * 24, "..%2f..%2fetc%2fpasswd", "%2fetc%2fpasswd", "x" * 3000, "'; DROP"])
+    @pytest.mark.parametrize(
+        "identity",
+        ["0" * 24, "1", "1-", "-1", "0-1", "1-0", "1-99", "99-1", "1--1", "1-1-1", "1-1 ",
+         "9" * 20 + "-1", "1-" + "9" * 20,
+         "..%2f..%2fetc%2fpasswd", "%2fetc%2fpasswd", "x" * 3000, "'; DROP"],
+    )  # fmt: skip
     def test_nothing_but_indexed_pages_can_be_read(self, client, identity):
         for rest in ("", "/image", "/thumbnail", "/evidence?q=a"):
             assert client.get(f"/api/pages/{identity}{rest}").status_code == 404
@@ -118,10 +123,41 @@ class TestPages:
             assert getattr(client, method)(f"/api/pages/{hit['id']}").status_code == 405
 
 
-def test_names_that_the_world_may_see():
-    assert public_names({"/a": "reports/x.pdf"}) == {"/a": "reports/x.pdf"}
-    assert public_names({"/h/u/x.pdf": "/h/u/x.pdf", "/h/u/s/y.pdf": "/h/u/s/y.pdf"}) == {"/h/u/x.pdf": "x.pdf", "/h/u/s/y.pdf": "s/y.pdf"}  # fmt: skip  # noqa: E501
-    assert public_names({"/h/x.pdf": "../x.pdf"}) == {"/h/x.pdf": "x.pdf"}
+class TestPublicNames:
+    def test_they_are_unique_and_show_no_absolute_path(self, tmp_path):
+        folders = [tmp_path / name for name in ("one", "two", "one/two")]
+        index = Index.create(tmp_path / "my.index", NumberReader(), Pooling1D(ratio=0.25))
+        for number, folder in enumerate(folders):
+            write_pdf(folder / "x.pdf", [number])
+            index.add(folder / "x.pdf")
+        library = Library(index)
+        assert library.documents() == {"x.pdf": 1, "two/x.pdf": 1, "one/two/x.pdf": 1}
+        sources = [library.find(name, 1).source for name in ("x.pdf", "two/x.pdf", "one/two/x.pdf")]
+        assert sources == [str(folder / "x.pdf") for folder in folders]
+
+    def test_names_that_do_not_exist(self, library):
+        for name in ("none.pdf", "", "/etc/passwd", "\ud800", "handbook.pdf\0"):
+            with pytest.raises(KeyError):
+                library.find(name, 1)
+        for number in (0, -1, 7, 10**30):
+            with pytest.raises(KeyError):
+                library.find("handbook.pdf", number)
+
+    def test_names_and_ids_are_stable(self, tmp_path):
+        index = Index.create(tmp_path / "my.index", NumberReader(), Pooling1D(ratio=0.25))
+        for number, folder in enumerate(("one", "two")):
+            index.add(write_pdf(tmp_path / folder / "x.pdf", [number, 9]))
+        library = Library(index)
+        before = library.find("two/x.pdf", 2)
+        index.add(write_pdf(tmp_path / "two" / "x.pdf", [1, 9, 3]))  # another version
+        assert library.find("two/x.pdf", 2) == before == library.page(before.id)
+        index.remove(tmp_path / "one" / "x.pdf")  # its name is free, and is not taken over
+        assert library.find("two/x.pdf", 2) == before
+        assert library.documents() == {"two/x.pdf": 3}
+        index.remove(tmp_path / "two" / "x.pdf")
+        index.add(tmp_path / "two" / "x.pdf")
+        with pytest.raises(KeyError):  # ids are never used again
+            library.page(before.id)
 
 
 def test_models_that_the_world_may_see():

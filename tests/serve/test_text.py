@@ -59,7 +59,7 @@ class TestApi:
         client = TestClient(create_app(Library(index)), base_url="http://localhost")
         answer = client.get("/api/search", params={"q": "words 1", "mode": "text"})
         assert answer.status_code == 409
-        assert answer.json()["detail"].startswith("the index keeps no text")
+        assert answer.json()["detail"].startswith("the index stores no text")
         (hit,) = client.get("/api/search", params={"q": "words 1"}).json()["results"]
         assert client.get(f"/api/pages/{hit['id']}/words", params={"q": "words 1"}).json() == {"boxes": []}
 

@@ -39,7 +39,7 @@ def folder(tmp_path):
 def stored(index):
     """Vectors by document and page."""
     opened = Index.open(index)
-    names = [(document.name, page) for document, page in opened.live().pages()]
+    names = opened._store.read(lambda snapshot: [(page.document, page.page) for page in snapshot.pages()])
     return {name: opened.page(*name)[0].vectors for name in names}
 
 

@@ -1,5 +1,6 @@
 """Every source gives the same pages, reads only what is wanted, and says clearly what is wrong."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -285,3 +286,10 @@ def test_safetensors_in_one_tensor_with_offsets(tmp_path):
     save_file({"matrix": stacked, "offsets": offsets}, tmp_path / "other.safetensors")
     with pytest.raises(AnchorFoldError, match="has offsets but no vectors: name their tensor with --vectors"):
         list(open_source(str(tmp_path / "other.safetensors")).pages(lambda *_: True))
+
+
+def test_a_lance_table_without_lancedb_names_the_extra(tmp_path, monkeypatch):
+    address = str(write_lance(tmp_path))
+    monkeypatch.setitem(sys.modules, "lancedb", None)
+    with pytest.raises(AnchorFoldError, match=r"pip install 'anchorfold\[lance\]'"):
+        len(open_source(address))

@@ -34,7 +34,7 @@ def on_disk(info: IndexInfo) -> str:
     """The whole folder, and what it is made of."""
     parts = {"vectors": info.vector_bytes, "provenance": info.provenance_bytes, "pictures": info.thumbnail_bytes}
     parts["text"] = info.text_bytes
-    parts["log, counts and checksums"] = info.bytes - sum(parts.values())
+    parts["database and checksums"] = info.bytes - sum(parts.values())
     return f"{size(info.bytes)}: " + ", ".join(f"{name} {size(count)}" for name, count in parts.items() if count)
 
 

@@ -17,7 +17,7 @@ from anchorfold.index.store import text_search
 from anchorfold.index.store.checking import Damage, check
 from anchorfold.index.store.facets import Facet, facets
 from anchorfold.index.store.filter_sql import protected
-from anchorfold.index.store.info import IndexInfo, index_info
+from anchorfold.index.store.info import IndexInfo, folder_bytes, index_info
 from anchorfold.index.store.records import PageText, Snippet
 from anchorfold.index.store.schema import PAGE_BITS, page_id, public_page_id
 from anchorfold.index.store.snapshot import Snapshot, StoredPage
@@ -161,8 +161,8 @@ class EmbeddedStore(SqliteStore):
     def find_page(self, identity: str) -> tuple[str, str, int] | None:
         """Path, public name and number of a page by `Hit.page_id`; None if there is none."""
         document, _, number = identity.partition("-")
-        if not (document.isdecimal() and number.isdecimal() and len(identity) < 24):
-            return None
+        if not (document.isdecimal() and number.isdecimal() and max(len(document), len(number)) < 19):
+            return None  # among others numbers that SQLite cannot represent
         query = "SELECT path, public_name, page FROM live_pages WHERE document_id = ? AND page = ? AND vectors > 0"
 
         def find(snapshot: Snapshot) -> tuple[str, str, int] | None:
@@ -175,8 +175,9 @@ class EmbeddedStore(SqliteStore):
 
     def public_page_id(self, document: str, page: int) -> str | None:
         """The `Hit.page_id` of a page by the public name of its document; None if there is none."""
-        query = "SELECT document_id FROM live_documents WHERE public_name = ?"
-        row = self.read(lambda snapshot: snapshot.connection.execute(query, (document,)).fetchone())
+        query = "SELECT document_id FROM live_documents WHERE public_name = CAST(? AS TEXT)"
+        name = document.encode(errors="surrogatepass")  # a client may send surrogates, which no name contains
+        row = self.read(lambda snapshot: snapshot.connection.execute(query, (name,)).fetchone())
         return None if row is None else public_page_id(row[0], page)
 
     def has_public_document(self, document: str) -> bool:
@@ -247,7 +248,8 @@ class EmbeddedStore(SqliteStore):
 
     def info(self) -> IndexInfo:
         """Counts, sizes and settings."""
-        return self.read(index_info)
+        # Counted after the connection is closed: SQLite has temporary files while it is open.
+        return replace(self.read(index_info), bytes=folder_bytes(self.folder))
 
 
 def check_index(folder: Path, fix: bool = False) -> list[Damage]:

@@ -23,7 +23,7 @@ import torch
 from anchorfold.errors import AnchorFoldError, FilterError, LockedError
 from anchorfold.index.hits import Hit, PageKey, Selection
 from anchorfold.index.store.protocol import PageStore
-from anchorfold.index.store.records import PageRow, PageText
+from anchorfold.index.store.records import PageRow, PageText, Plain
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.page import EncodedPage, PatchGrid
 
@@ -317,7 +317,7 @@ class StoreContract:
     def test_set_metadata(self, store: PageStore, open_store: OpenStore) -> None:
         """Values by document and column; the number of documents that changed."""
         types = {"year": "integer", "team": "text", "signed": "boolean", "due": "date", "share": "float"}
-        values = {"year": 2024, "team": "sales", "signed": True, "due": "2024-05-01", "share": 0.5}
+        values: dict[str, Plain] = {"year": 2024, "team": "sales", "signed": True, "due": "2024-05-01", "share": 0.5}
         with store.writing():
             assert store.set_metadata({A: values, B: {"year": 2023}, "/docs/none.pdf": {"year": 1}}, types) == 2
             assert store.set_metadata({A: {"year": 2024}, B: {"year": 2022}}, {"year": "integer"}) == 1
@@ -457,7 +457,7 @@ class StoreContract:
 
     def test_selections_that_are_wrong(self, store: PageStore) -> None:
         """An unknown column, a wrong type, a document that does not exist."""
-        for where in ("unknown = 1", "page = 'x'", "page = ", "page = 1; drop table pages"):
+        for where in ("unknown = 1", "page = 'x'", "page = ", "page = 1; drop table pages", "document = '\ud800'"):
             with pytest.raises(FilterError):
                 store.search([QUERY], 9, Selection(where=where))
             with pytest.raises(FilterError):

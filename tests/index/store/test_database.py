@@ -105,7 +105,7 @@ class TestCreating:
         def interrupted(*_, **__):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(module.os, "replace", interrupted)
+        monkeypatch.setattr(os, "replace", interrupted)
         with pytest.raises(KeyboardInterrupt):
             make_store(tmp_path / "my.index")
         monkeypatch.undo()

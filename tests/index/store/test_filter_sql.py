@@ -4,6 +4,7 @@ import datetime
 import json
 import sqlite3
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from anchorfold.index.hits import Selection
 from anchorfold.index.store.filter_sql import compile_filter, protected
 from tests.index.filters.evaluator import evaluate
 from tests.index.filters.expressions import EXPRESSIONS, ROWS, TYPES
-from tests.index.store.page_rows import make_store, page_row
+from tests.index.store.page_rows import SOURCE, make_store, page_row
 
 ALL = {name: kind for name, kind in TYPES.items() if name not in ("title", "pages")}
 
@@ -25,11 +26,11 @@ def matching_rows(where, rows):
         connection.execute("CREATE TABLE live_documents (version_id, pages, metadata, file_metadata)")
         for number, row in enumerate(rows):
             metadata = {name: row[name] for name in ALL if row[name] is not None}
-            given_title = number % 2 == 0  # by the user, or read from the file
             titles = {} if row["title"] is None else {"title": row["title"]}
-            stored = (json.dumps({**metadata, **titles}), "{}") if given_title else (metadata, titles)
-            stored = tuple(value if isinstance(value, str) else json.dumps(value) for value in stored)
-            connection.execute("INSERT INTO live_documents VALUES (?, ?, ?, ?)", (number, row["pages"], *stored))
+            by_user = number % 2 == 0  # or read from the file
+            given_values, file_values = ({**metadata, **titles}, {}) if by_user else (metadata, titles)
+            stored = (number, row["pages"], json.dumps(given_values), json.dumps(file_values))
+            connection.execute("INSERT INTO live_documents VALUES (?, ?, ?, ?)", stored)
         condition = compile_filter(parse_where(where, TYPES), public=False)
         query = f"SELECT version_id FROM live_documents WHERE {condition.sql} ORDER BY version_id"
         with protected(connection):
@@ -95,7 +96,14 @@ def store(tmp_path_factory):
     ]
     store = make_store(tmp_path_factory.mktemp("filters") / "my.index", rows)
     with store.writing():
-        values = {'with "quotes"': 1, "back\\slash": 2, "dotted.name": 3, "$[0]": 4, "ünï": 5, "title": "Given"}
+        values: dict[str, Any] = {
+            'with "quotes"': 1,
+            "back\\slash": 2,
+            "dotted.name": 3,
+            "$[0]": 4,
+            "ünï": 5,
+            "title": "Given",
+        }
         store.set_metadata({"/data/b.PNG": values}, dict.fromkeys(values, "integer") | {"title": "text"})
     return store
 
@@ -125,6 +133,15 @@ def test_values_of_files_are_replaced_by_those_of_users(store):
         "folder": "reports", "kind": "pdf", "pages": 2, "modified": datetime.date(2023, 11, 14),
         "title": "From the file", "author": "Ada",
     }  # fmt: skip
+
+
+def test_an_empty_value_of_a_user_replaces_that_of_the_file(tmp_path):
+    store = make_store(tmp_path / "my.index", [page_row(1, file_metadata={"title": "From the file"})])
+    with store.writing():
+        store.set_metadata({SOURCE: {"title": ""}}, {"title": "text"})
+    assert matches(store, "title = ''") == [("b.pdf", 1)]
+    ((hit,),) = store.search([page_row(1).encoded.vectors], 1)
+    assert hit.metadata["title"] == ""
 
 
 @pytest.mark.parametrize("depth", [50, 100])

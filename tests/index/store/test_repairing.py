@@ -1,13 +1,16 @@
 """Repair: intact pages are kept, the others are reported and can be added again."""
 
+import datetime
 import os
 import shutil
 import sqlite3
+from typing import Any
 
 import pytest
 
 from anchorfold.errors import DamagedError, MismatchError
 from anchorfold.index.embedded import EmbeddedStore, check_index
+from anchorfold.index.hits import Selection
 from anchorfold.index.store import column_file
 from anchorfold.index.store.checking import check
 from anchorfold.index.store.records import PageText
@@ -144,6 +147,27 @@ class TestDatabase:
         assert [hit.page for hit in store.search_text("words 0 2", 1)] == [2]
         with store.writing():
             assert store.set_metadata({"/docs/1.pdf": {"year": 2024}}, {"year": "integer"}) == 1
+
+    def test_lost_types_of_metadata_are_inferred_from_the_values(self, index):
+        store = EmbeddedStore.open(index)
+        values: dict[str, Any] = {
+            "rate": 0.5,
+            "signed": True,
+            "due": "2024-01-31",
+            "team": "sales",
+            "title": "2024-01-31",
+        }
+        types = {"rate": "float", "signed": "boolean", "due": "date", "team": "text", "title": "text"}
+        with store.writing():
+            store.set_metadata({"/docs/1.pdf": values}, types)
+        with sqlite3.connect(index / "index.db") as connection:
+            connection.execute("UPDATE metadata_columns SET type = 'x' WHERE name = 'rate'")
+        connection.close()
+        repair(index)
+        assert check(index) == []
+        assert store.columns().items() >= {**types, "year": "integer"}.items()
+        (hit,) = store.search_text("words 1 1", 1, Selection(where="year = 2024 and due > '2023-01-01' and page = 1"))
+        assert hit.metadata["due"] == datetime.date(2024, 1, 31)
 
     def test_removed_documents_stay_removed_if_the_list_of_documents_is_intact(self, index):
         store = EmbeddedStore.open(index)

@@ -23,7 +23,10 @@ def test_pages_are_read_as_they_were_written(tmp_path, bits):
     make_store(tmp_path / "my.index", rows, bits=bits)
     store = EmbeddedStore.open(tmp_path / "my.index")
     for given in rows:
-        encoded, details = store.read_page(given.source, given.page, lambda page: (page.encoded(), page.details()))
+        stored = store.read_page(given.source, given.page, lambda page: (page.encoded(), page.details()))
+        assert stored is not None
+        assert given.encoded is not None
+        encoded, details = stored
         assert torch.allclose(encoded.vectors, given.encoded.vectors, atol=CLOSE[bits], rtol=0)
         assert torch.equal(encoded.anchors, given.encoded.anchors)
         assert torch.equal(encoded.groups, given.encoded.groups)
@@ -36,7 +39,7 @@ def test_pages_are_read_as_they_were_written(tmp_path, bits):
 
 def test_an_unreadable_page_has_a_problem_and_no_vectors(tmp_path):
     store = make_store(tmp_path / "my.index", [page_row(1, encoded=None, problem="damaged: ü"), page_row(2)])
-    details = store.read_page(SOURCE, 1, lambda page: page.details())
+    details = store.read_page(SOURCE, 1, lambda page: page.details()) or {}
     assert (details["kept"], details["problem"]) == (0, "damaged: ü")
     assert store.documents()[SOURCE].stored == 2
     assert live_pages(store) == [(SOURCE, 2, "d")]

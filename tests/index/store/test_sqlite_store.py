@@ -49,9 +49,7 @@ class TestCommits:
         assert all_pages(store) == list(new)
 
     def test_every_write_is_one_commit(self, store):
-        store.append(
-            [page_row(1, digest="old"), page_row(1, digest="new", live=False), page_row(1, source="/c.pdf")]
-        )
+        store.append([page_row(1, digest="old"), page_row(1, digest="new", live=False), page_row(1, source="/c.pdf")])
         for step in (
             lambda: store.promote(SOURCE, "new", 7, 8),
             lambda: store.touch(SOURCE, 7, 8),
@@ -135,9 +133,14 @@ class TestCommits:
     def test_a_new_database_is_synced_with_its_folder(self, tmp_path, monkeypatch):
         synced = []
         real = os.fsync
-        monkeypatch.setattr(os, "fsync", lambda h: (synced.append(os.readlink(f"/proc/self/fd/{h}")), real(h)))
-        EmbeddedStore.create(tmp_path / "my.index", index_settings())
-        assert synced == [str(tmp_path / "my.index/index.db.part"), str(tmp_path / "my.index")]
+
+        def fsync(handle):
+            synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+            real(handle)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        EmbeddedStore.create(tmp_path / "new.index", index_settings())
+        assert synced[-2:] == [str(tmp_path / "new.index/index.db.part"), str(tmp_path / "new.index")]
 
     def test_a_folder_that_is_replaced_while_it_is_written_is_not_mixed_up(self, store, tmp_path):
         store.append([page_row(1)])
@@ -189,7 +192,7 @@ class TestDocuments:
         assert [states[s].complete for s in ("/c.pdf", "/whole.pdf")] == [False, True]
 
     def test_names_with_quotes(self, store):
-        name = "it's; DROP TABLE \"documents\" -- ü.pdf"
+        name = 'it\'s; DROP TABLE "documents" -- ü.pdf'
         store.append([page_row(1, source=name), page_row(1)])
         assert opened(store).read_page(name, 1, lambda page: page.source) == name
         store.remove([name])

@@ -36,6 +36,8 @@ def parse_where(text: str, types: Mapping[str, str]) -> Parsed:
     """
     if len(text) > MAX_WHERE:
         raise FilterError(f"the filter is longer than {MAX_WHERE:,} characters.")
+    if any("\ud800" <= character <= "\udfff" for character in text):  # which SQLite cannot store
+        raise FilterError(f"the filter {text!r} contains surrogates, which are not characters.")
     if not text.strip():
         raise FilterError(f"the filter is empty: write one such as {EXAMPLE}.")
     try:

@@ -56,7 +56,7 @@ def shown_metadata(version: DocumentVersion, types: Mapping[str, str], public: b
         "kind": os.path.splitext(version.name)[1][1:].lower() or None,
         "pages": version.pages,
         "modified": _day(version.modified),
-        **{column: version.metadata.get(column) or version.file_metadata.get(column) for column in FROM_FILE},
+        **{column: version.metadata.get(column, version.file_metadata.get(column)) for column in FROM_FILE},
         **{column: version.metadata[column] for column in sorted(version.metadata) if column not in BUILT_IN},
     }
     return {

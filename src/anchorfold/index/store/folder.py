@@ -41,6 +41,7 @@ def require_free(folder: Path) -> None:
 def require_target(folder: Path) -> None:
     """Raise an error for a folder that neither is an index nor may become one."""
     if not is_there(folder):
+        is_index(folder)  # raises an error for an index of an older version
         require_free(folder)
 
 

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from anchorfold.errors import AnchorFoldError, DamagedError, NotAnIndexError, StoreError
+from anchorfold.index.filters.values import DATE, TEXT, common_type, read_date, type_of
 from anchorfold.index.store.checking import Damage, check, derived_damages, file_damages
 from anchorfold.index.store.column_file import FileEntry
 from anchorfold.index.store.database import Database, row_checksum
@@ -29,7 +30,7 @@ from anchorfold.index.store.faults import damaged, is_there, not_there, storage_
 from anchorfold.index.store.lock import writer_lock
 from anchorfold.index.store.merging import write_rows
 from anchorfold.index.store.public_names import public_name
-from anchorfold.index.store.records import DocumentVersion
+from anchorfold.index.store.records import BUILT_IN, DocumentVersion, Plain
 from anchorfold.index.store.schema import DATABASE, LOST, PAGE_BITS, VECTORS
 from anchorfold.index.store.segment import OpenSegments, Segment, file_header, segment_path
 from anchorfold.index.store.settings import IndexSettings
@@ -382,8 +383,23 @@ def _fill(
         "thumbnail_bytes = coalesce((SELECT length(thumbnail) FROM page_payloads WHERE page_id = pages.id), 0), "
         "text_bytes = coalesce((SELECT length(CAST(text AS BLOB)) FROM texts WHERE page_id = pages.id), 0)"
     )
-    connection.executemany("INSERT INTO metadata_columns VALUES (?, ?)", salvaged.columns)
+    types = salvaged.columns or _column_types(versions.values())
+    connection.executemany("INSERT INTO metadata_columns VALUES (?, ?)", types)
     connection.execute("INSERT INTO text_index (text_index) VALUES ('rebuild')")
+
+
+def _column_types(versions: Iterable[DocumentVersion]) -> list[tuple[str, str]]:
+    """Types of metadata columns, from the values that are left."""
+    values: dict[str, list[Plain]] = {}
+    for version in versions:
+        for name, value in version.metadata.items():
+            values.setdefault(name, []).append(value)
+    types = []
+    for name, some in sorted(values.items()):
+        kind = common_type(type_of(value) for value in some) or TEXT
+        dates = name not in BUILT_IN and all(isinstance(value, str) and read_date(value) for value in some)
+        types.append((name, DATE if dates else kind))
+    return types
 
 
 def _set_sequences(connection: sqlite3.Connection, versions: int, files: int) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from anchorfold.errors import DamagedError, NotAnIndexError, StoreError
 from anchorfold.index.store.column_file import write_columns
 from anchorfold.index.store.database import Database, transaction
-from anchorfold.index.store.faults import has_vector_files, is_there, moved, storage_errors
+from anchorfold.index.store.faults import has_vector_files, is_there, moved, not_there, storage_errors
 from anchorfold.index.store.lock import writer_lock
 from anchorfold.index.store.merging import tiers_to_merge, with_garbage, write_rows
 from anchorfold.index.store.public_names import public_name
@@ -78,7 +78,7 @@ class SqliteStore:
             NotAnIndexError: the folder contains none.
         """
         if not folder.exists():
-            raise NotAnIndexError(f"{folder} does not exist: create it with `anchorfold index FILES --to {folder}`.")
+            raise not_there(folder)
         return cls(folder)
 
     # Reading.

@@ -10,7 +10,7 @@ def write(snapshot, target, progress=lambda pages: None):
     pages = 0
     with open(target, "w", newline="") as file:
         lines = csv.writer(file)
-        for page in snapshot.encoded_pages():
+        for page in snapshot.pages():
             lines.writerow([page.document, page.page, *page.vectors.flatten().tolist()])
             pages += 1
             progress(pages)
