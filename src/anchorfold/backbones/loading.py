@@ -13,6 +13,7 @@ from anchorfold.backbones.base import Retriever
 from anchorfold.backbones.checkpoint import BACKBONES, Checkpoint
 from anchorfold.backbones.device import choose_device
 from anchorfold.backbones.encoder import PageEncoder
+from anchorfold.backbones.load_options import STORED_OPTIONS
 from anchorfold.backbones.multivector import MultiVectorRetriever, load_encoder
 
 
@@ -59,9 +60,10 @@ def load(
     encoder: Any = _load(checkpoint)  # another package's may be less than a retriever, and still be indexed with
     if isinstance(encoder, Retriever):
         defaults = Checkpoint(name, device, dtype)
-        stored = ("revision", "bidirectional", "merge_adapters", "allow_pickle")
         encoder.load_options = {
-            option: value for option in stored if (value := getattr(checkpoint, option)) != getattr(defaults, option)
+            option: value
+            for option in STORED_OPTIONS
+            if (value := getattr(checkpoint, option)) != getattr(defaults, option)
         }
     return cast(Retriever, encoder)
 

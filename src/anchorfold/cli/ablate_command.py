@@ -13,7 +13,7 @@ import typer
 from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.cli.app import app, err, note, quiet_libraries
 from anchorfold.cli.eval_command import run_suites
-from anchorfold.cli.options import Batch, Bidirectional, Device, Documents, Loaders, Model, TrustRemoteCode
+from anchorfold.cli.options import AllowPickle, Batch, Bidirectional, Device, Documents, Loaders, Model, TrustRemoteCode
 from anchorfold.cli.printing import table
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def ablate_command(
     loaders: Loaders = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
     bidirectional: Bidirectional = None,
 ) -> None:  # fmt: skip
     """Change one choice of the method at a time: its parts, its layer window, or its depth.
@@ -65,7 +66,13 @@ def ablate_command(
 
     quiet_libraries()
     corpora = find_corpora(corpus) or [local_corpus(corpus, documents)]
-    retriever = load(model, device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional)
+    retriever = load(
+        model,
+        device=device,
+        trust_remote_code=trust_remote_code,
+        allow_pickle=allow_pickle,
+        bidirectional=bidirectional,
+    )
     with err.status("finding windows"):
         changes, retentions, source = choose_changes(what, retriever, corpora, ratio, pairs, count)
     methods = [Method("none", 1.0), *changes]

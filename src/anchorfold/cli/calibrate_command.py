@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorfold.cli.app import app, err, out, quiet_libraries
-from anchorfold.cli.options import Bidirectional, Device, TrustRemoteCode, numbers
+from anchorfold.cli.options import AllowPickle, Bidirectional, Device, TrustRemoteCode, numbers
 from anchorfold.cli.printing import table
 from anchorfold.errors import AnchorFoldError
 
@@ -33,6 +33,7 @@ def calibrate_command(
     figure: Annotated[Path | None, typer.Option(help="Draw profiles and paired gaps into this file.")] = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
     bidirectional: Bidirectional = None,
 ) -> None:  # fmt: skip
     """Find a backbone's layer window and depth from unlabelled pairs, as the paper's appendix D does.
@@ -54,7 +55,13 @@ def calibrate_command(
     from anchorfold.evaluation.run_folder import write_json
 
     quiet_libraries()
-    retriever = load(model, device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional)
+    retriever = load(
+        model,
+        device=device,
+        trust_remote_code=trust_remote_code,
+        allow_pickle=allow_pickle,
+        bidirectional=bidirectional,
+    )
     retriever.warn_if_causal()
     target = to or retriever.calibration_file
     require_writable(target)

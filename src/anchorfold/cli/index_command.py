@@ -14,7 +14,7 @@ import typer
 
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
 from anchorfold.cli.describe_command import note_unmatched
-from anchorfold.cli.options import CLUSTER, Bidirectional, Device, TrustRemoteCode
+from anchorfold.cli.options import CLUSTER, AllowPickle, Bidirectional, Device, TrustRemoteCode
 from anchorfold.cli.printing import as_json_info, on_disk, plain, size, table, times_smaller
 from anchorfold.index.sizes import SMALL_BITS, SMALL_RATIO
 
@@ -46,6 +46,7 @@ def index_command(
     device: Device = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Pages a forward pass.")] = None,
     trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
     bidirectional: Bidirectional = None,
     ray: Annotated[str | None, typer.Option(help="Encode on a Ray cluster: auto, local, or the HOST:PORT of its head.", rich_help_panel=CLUSTER)] = None,  # noqa: E501
     workers: Annotated[int | None, typer.Option(min=1, help="Encoders on the cluster. Default: as many as fit.", rich_help_panel=CLUSTER)] = None,  # noqa: E501
@@ -89,7 +90,7 @@ def index_command(
     index = Index.open_or_create(
         to, model, choose_compressor(method, ratio, cap) if given else None, bits=bits, thumbnails=thumbnails,
         provenance=provenance, text=text, ocr=ocr, device=device, trust_remote_code=trust_remote_code,
-        bidirectional=bidirectional,
+        allow_pickle=allow_pickle, bidirectional=bidirectional,
     )  # fmt: skip
     with stopping() as stop, showing() as progress:
         report = index.add(

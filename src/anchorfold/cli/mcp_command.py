@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from anchorfold.cli.app import app, err, quiet_libraries
-from anchorfold.cli.options import Device, ModelPlace, TrustRemoteCode
+from anchorfold.cli.options import AllowPickle, Device, ModelPlace, TrustRemoteCode
 from anchorfold.cli.serve_command import bind
 from anchorfold.errors import AnchorFoldError
 
@@ -22,6 +22,7 @@ def mcp_command(
     model: ModelPlace = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
 ) -> None:  # fmt: skip
     """Let agents search an index: a Model Context Protocol server, read-only.
 
@@ -38,7 +39,9 @@ def mcp_command(
     from anchorfold.serve.library import Library
 
     quiet_libraries()
-    server = create_server(Library(Index.open(index, model, device=device, trust_remote_code=trust_remote_code)))
+    server = create_server(
+        Library(Index.open(index, model, device=device, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle))
+    )
     if not http:
         server.run("stdio")
         return

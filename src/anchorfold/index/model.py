@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anchorfold.backbones.load_options import select_stored
 from anchorfold.backbones.query_encoders import load_query_encoder
 from anchorfold.errors import AnchorFoldError, MismatchError
 from anchorfold.index.store.settings import IndexSettings
@@ -36,7 +37,8 @@ class IndexModel:
         path: the index, for messages.
         settings: what it was made with.
         given: an encoder, or where the model is now; None for the place that the index remembers.
-        load_options: for `anchorfold.load`; what is not given is as the index remembers.
+        load_options: for `anchorfold.load`. The index supplies defaults for `revision`, `bidirectional` and
+            `merge_adapters` only.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class IndexModel:
         return (light or self.encoder).encode_queries(texts)
 
     def _load(self) -> PageEncoder:
-        stored = dict(self.settings.load_options)
+        stored = select_stored(self.settings.load_options)
         if self.settings.bidirectional is not None:
             stored.setdefault("bidirectional", self.settings.bidirectional)
         if self._place is not None:
