@@ -32,7 +32,7 @@ def mcp_command(
       anchorfold mcp my.index --http         for several agents, at http://127.0.0.1:8766/mcp
     """
     try:
-        from anchorfold.serve.mcp_server import create_server
+        from anchorfold.serve.mcp_server import create_server, http_app
     except ImportError as error:
         raise AnchorFoldError("the server for agents needs its protocol: pip install 'anchorfold[mcp]'.") from error
     from anchorfold.index import Index
@@ -51,7 +51,7 @@ def mcp_command(
     from anchorfold.serve.guard import LOOPBACK, Guard, new_token
 
     token = None if host in LOOPBACK else new_token()
-    config = server_config(Guard(server.streamable_http_app(host=host), token), host, port)
+    config = server_config(Guard(http_app(server, host), token), host, port)
     sock = bind(config)
     address = f"http://{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}/mcp"
     err.print(f"Agents find {index} at {address}   (Ctrl-C ends it)", markup=False)
