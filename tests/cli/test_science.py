@@ -8,7 +8,15 @@ import pytest
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from anchorfold.cli import ablate_command, bench_command, calibrate_command, eval_command, report_command  # noqa: F401
+from anchorfold.cli import (  # noqa: F401
+    ablate_command,
+    bench_command,
+    calibrate_command,
+    eval_command,
+    index_command,
+    manage_commands,
+    report_command,
+)
 from anchorfold.cli.app import app
 from anchorfold.compressors import COMPRESSORS, title_of
 from anchorfold.errors import AnchorFoldError
@@ -96,7 +104,7 @@ def test_calibrate_writes_what_load_picks_up(corpus, checkpoints, tmp_path):
     with recorded_figures() as figures:
         output = run(
             "calibrate", model, "--pairs", corpus, "--count", "6", "--compare", "--ratios", "0.25", "--figure", figure,
-            "--results", tmp_path / "results",
+            "--results", tmp_path / "results", "--save", "--force",
         )  # fmt: skip
     assert "chosen" in output
     assert "retains the most score at ratio 0.25" in output
@@ -118,6 +126,39 @@ def test_calibrate_writes_what_load_picks_up(corpus, checkpoints, tmp_path):
         f"AnchorFold, K = {settings.steps}": settings.layers, "SAP": settings.layers
     }  # fmt: skip
     assert shows_colours(figure, [COMPRESSORS["anchorfold"].colour, COMPRESSORS["sap"].colour])
+
+
+def test_calibrate_writes_nothing_unless_asked(corpus, checkpoints, tmp_path):
+    model = shutil.copytree(checkpoints["colpali"], tmp_path / "model")
+    arguments = ("calibrate", model, "--pairs", corpus, "--force")
+    before = sorted(tmp_path.rglob("*"))
+    output = " ".join(run(*arguments).split())
+    assert "The settings are not saved: --save writes" in output
+    assert sorted(tmp_path.rglob("*")) == before
+    run(*arguments, "-o", tmp_path / "mine.json")
+    assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "mine.json"])
+
+
+@pytest.mark.parametrize("count", [(), ("--count", "99")])
+def test_calibrate_wants_a_hundred_pairs(corpus, tmp_path, count):
+    pairs = "owner/pairs" if count else corpus
+    with pytest.raises(AnchorFoldError, match=r"at least 100 pairs, .* gives 9+: .*--force"):
+        run("calibrate", tmp_path, "--pairs", pairs, "--save", *count)
+
+
+def test_the_source_of_layer_settings_is_printed(corpus, checkpoints, tmp_path):
+    model = shutil.copytree(checkpoints["colpali"], tmp_path / "model")
+    run("calibrate", model, "--pairs", corpus, "--force", "--save")
+    source = f"(calibration file {model / 'anchorfold.json'})"
+    output = run("eval", corpus, "--model", model, "--methods", "anchorfold", "--ratios", "0.5", "--to", tmp_path / "r")
+    assert source in output
+    run("report", tmp_path / "r")
+    assert source in (tmp_path / "r" / "report.md").read_text()
+    index = ("--to", tmp_path / "my.index", "--no-text", "--model", model)
+    assert source in run("index", corpus / "pdfs", *index)
+    assert source in run("info", tmp_path / "my.index")
+    stored = json.loads(run("info", tmp_path / "my.index", "--json"))["layer_settings"]
+    assert stored["source"] == str(model / "anchorfold.json")
 
 
 def test_report_draws_what_was_measured(corpus, checkpoints, tmp_path):

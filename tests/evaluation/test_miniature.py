@@ -72,7 +72,7 @@ def miniature(checkpoints, tmp_path_factory):
             run("ablate", what, "vidore-v2", "--model", miniature.models["colqwen2.5"], *pairs, "--to", miniature.to)
         for kind in KINDS:
             model = shutil.copytree(miniature.models[kind], folder / kind)
-            run("calibrate", model, *pairs, "--results", miniature.to)
+            run("calibrate", model, *pairs, "--force", "--results", miniature.to)
         run("bench", "efficiency", "--corpus", "vidore-v2", "--model", miniature.models["colqwen2.5"], "--ratio", 0.2,
             "--pages", 8, "--warm-up", 1, "--passes", 2, "--calibration", miniature.held_out,
             "--to", miniature.to)  # fmt: skip

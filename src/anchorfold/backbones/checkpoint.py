@@ -85,14 +85,14 @@ class Checkpoint:
             raise FileNotFoundError(f"{self.name} cannot be loaded: {str(error).splitlines()[0]}") from error
         return model.to(self.device)
 
-    def layer_settings(self, family: str, layers: int, model: Any = None, *shipped: Path) -> LayerSettings:
+    def layer_settings(self, family: str, layers: int, model: Any = None, shipped: Path | None = None) -> LayerSettings:
         """What `load` was given, the model's calibration, the paper's, or a guess.
 
         Args:
             family: of the model.
             layers: its depth.
             model: with all of its weights, by which a hub model's calibration is found; None leaves that one out.
-            shipped: calibration files that come with it.
+            shipped: the calibration file that comes with it.
         """
         if isinstance(self.settings, LayerSettings):
             return require_depth(self.settings, layers)
@@ -101,7 +101,7 @@ class Checkpoint:
         files = [self.folder / CALIBRATION_FILE] if self.folder else []
         if model is not None:
             files = [calibration_file(self.name, model.state_dict(), self.revision, self.bidirectional)]
-        return settings_for(family, layers, *files, *shipped)
+        return settings_for(family, layers, *files, shipped=shipped)
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,8 @@ def ablate_command(
     result = {
         "ablation": what.value, "corpus": corpus, "data_sets": len(corpora), "model": retriever.name,
         "family": retriever.family, "fingerprint": retriever.fingerprint, "ratio": ratio, "full": ndcg[0],
-        "pairs": source, "chosen": list(retriever.settings.window), "steps": retriever.settings.steps,
+        "layer_settings": str(retriever.settings), "pairs": source,
+        "chosen": list(retriever.settings.window), "steps": retriever.settings.steps,
         "rows": [
             {"name": m.name, "window": list(m.window or retriever.settings.window), "ndcg": n, "score_retention": k,
              "pair_retention": None if retentions is None else retentions[i]}

@@ -128,6 +128,7 @@ def run_suites(
     plans = [Plan.of(c, len(methods)) for c in corpora]
     for plan in plans:
         err.print(str(plan), markup=False)
+    err.print(f"layer settings of {model.name}: {model.settings}", markup=False)
     if len(plans) > 1:
         pages, size = sum(p.pages for p in plans), sum(p.bytes for p in plans)
         err.print(f"together {pages:,} pages, {size / 1e9:.2f} GB in {base}", markup=False)

@@ -15,7 +15,7 @@ import typer
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
 from anchorfold.cli.describe_command import note_unmatched
 from anchorfold.cli.options import CLUSTER, AllowPickle, Bidirectional, Device, TrustRemoteCode
-from anchorfold.cli.printing import as_json_info, on_disk, plain, size, table, times_smaller
+from anchorfold.cli.printing import as_json_info, layer_settings, on_disk, plain, size, table, times_smaller
 from anchorfold.index.sizes import SMALL_BITS, SMALL_RATIO
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def summarise(index: Index, report: AddReport, as_json: bool) -> None:
         )
     note_unmatched(report.unmatched)
     if as_json:
-        print(json.dumps({**asdict(report), "index": as_json_info(info)}))
+        print(json.dumps({**asdict(report), "index": as_json_info(info, index.settings)}))
         return
     changes = f"{report.added} new, {report.changed} changed, {report.unchanged} unchanged"
     changes += f", {report.removed} removed" if report.removed else ""
@@ -220,6 +220,7 @@ def summarise(index: Index, report: AddReport, as_json: bool) -> None:
         ("vectors after", f"{info.vectors:,} ({size(info.vector_bytes)} as {index.settings.type_name})"),
         ("times smaller", times_smaller(info)),
         ("on disk", on_disk(info)),
+        ("layer settings", layer_settings(index.settings)),
         ("skipped", len(report.skipped)),
     ]
     if report.texts:

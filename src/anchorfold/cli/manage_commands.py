@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from anchorfold.cli.app import app, err, out
-from anchorfold.cli.printing import as_json_info, on_disk, size, table, times_smaller
+from anchorfold.cli.printing import as_json_info, layer_settings, on_disk, size, table, times_smaller
 from anchorfold.errors import AnchorFoldError
 
 
@@ -55,9 +55,10 @@ def info_command(
     """
     from anchorfold.index import Index
 
-    info = Index.open(index).info()
+    opened = Index.open(index)
+    info = opened.info()
     if as_json:
-        print(json.dumps(as_json_info(info)))
+        print(json.dumps(as_json_info(info, opened.settings)))
         return
     settings = dict(info.settings)
     rows: list[tuple[str, object]] = [
@@ -73,6 +74,7 @@ def info_command(
         ("model", f"{info.model} ({settings.pop('fingerprint')})"),
         ("columns", ", ".join(f"{name} {kind}" for name, kind in info.columns.items())),
         ("method", f"{info.method} " + "  ".join(f"{k} {v}" for k, v in settings.items())),
+        ("layer settings", layer_settings(opened.settings)),
     ]
     table([("index", "left"), (str(index), "left")], rows)
 

@@ -141,7 +141,7 @@ def corpus_tables(results: dict[str, Any]) -> list[Table]:
     title = (
         f"{results['corpus']} with {results['model']}: {results['pages']:,} pages, {results['queries_asked']:,} queries"
     )
-    tables = method_tables(results["rows"], title, calibration_note(results))
+    tables = method_tables(results["rows"], title, " ".join(setting_notes(results)))
     if lines := duels(results):
         heads = ("AnchorFold against", "ratio", "NDCG@5", "95 % interval", "score retained", "95 % interval")
         tables.append(Table("Paired differences, in points, over the same queries", heads, lines))
@@ -164,14 +164,16 @@ def duels(results: dict[str, Any]) -> list[tuple[str, ...]]:
     return lines
 
 
-def calibration_note(results: dict[str, Any]) -> str:
-    """Which pages thresholds were calibrated on, if any method has one."""
+def setting_notes(results: dict[str, Any]) -> list[str]:
+    """The layer settings and their source, and which pages thresholds were calibrated on, if any method has one."""
+    layers = results.get("layer_settings")
+    notes = [f"Layer settings of {results['model']}: {layers}."] if layers else []
     source = results.get("calibrated_on")
-    return f"Thresholds (DocPruner) were calibrated on {source}." if source else ""
+    return [*notes, *([f"Thresholds (DocPruner) were calibrated on {source}."] if source else [])]
 
 
 def _notes(suite: Suite) -> list[str]:
-    notes = list(dict.fromkeys(filter(None, (calibration_note(s) for s in suite.sets.values()))))
+    notes = list(dict.fromkeys(note for results in suite.sets.values() for note in setting_notes(results)))
     size = paper.suite_size(suite.benchmark) if suite.benchmark in PAPER_SUITES else None
     if size is not None and not suite.complete:
         notes.append(f"{suite.model}: {len(suite.sets)} of {size} data sets, so without the paper's figures.")

@@ -72,6 +72,7 @@ def evaluate(
         "experiment": experiment, "corpus": corpus.name, "benchmark": corpus.benchmark, "model": model.name,
         "family": model.family, "fingerprint": model.fingerprint, "universal": model.settings.universal,
         "layers": model.settings.layers, "window": model.settings.window, "steps": model.settings.steps,
+        "layer_settings": str(model.settings),
         "calibrated_on": calibrated_on, "pages": len(scored.pages), "queries_asked": len(corpus.queries),
         "full_vectors": measured[FULL].vectors, "dim": scored.dim,
     }  # fmt: skip

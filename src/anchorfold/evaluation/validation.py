@@ -59,6 +59,7 @@ def table_lines(result: Mapping[str, Any]) -> Table:
         lines.append(tuple(line))
     chosen = frozenset(i for i, row in enumerate(result["rows"]) if is_deployed(result, row))
     source = f" Pairs: {result['pairs']}." if result["pairs"] else ""
+    source += f" Layer settings: {result['layer_settings']}." if "layer_settings" in result else ""
     title = (
         f"{result['ablation']} on {Path(result['corpus']).name} with {result['model']}, ratio {result['ratio']:g}; "
         f"full index {result['full']:.2f}"
@@ -117,4 +118,6 @@ def efficiency_table(result: Mapping[str, Any]) -> Table:
     note = "The paper's figures are ColQwen2.5's on an A800 GPU, ViDoRe v2, ratio 0.1."
     if result["calibrated_on"]:
         note += f" DocPruner's threshold is from {result['calibrated_on']}."
+    if "layer_settings" in result:
+        note += f" Layer settings: {result['layer_settings']}."
     return Table(title, heads, lines, frozenset(i for i, line in enumerate(lines) if "anchorfold@" in line[0]), note)
