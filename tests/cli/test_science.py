@@ -53,6 +53,7 @@ def test_eval_prints_a_plan_and_a_line_a_method_and_writes_everything(corpus, ch
     assert output.count("semantic-clustering") == 3
     assert output.count("docpruner") == 2
     assert "calibrated on the evaluated pages" not in output
+    assert "paper" not in output
     results = json.loads(one_file(tmp_path, "results.json").read_text())
     assert results["calibrated_on"] == str(corpus)
     assert len(results["rows"]) == 1 + 4 * 3 + 2
@@ -212,7 +213,8 @@ def test_bench_times_each_method_in_a_process_of_its_own(corpus, checkpoints, tm
     output = run("bench", "efficiency", "--corpus", corpus, "--model", checkpoints["colpali"], "--methods",
                  "docpruner", "--ratio", "0.25", "--calibration", corpus, "--pages", 4, "--warm-up", 2,
                  "--passes", 2, "--to", tmp_path)  # fmt: skip
-    assert "1.011" in output  # the paper's figure stands beside ours
+    assert "paper's" not in output
+    assert "These latencies are not reliable: 4 pages, 2 warm-up pages, 2 passes." in " ".join(output.split())
     result = json.loads(one_file(tmp_path, "efficiency.json").read_text())
     assert [r["method"] for r in result["rows"]] == ["none@1", "docpruner@0.25"]
     assert all(0 <= r["compression"] < r["total"] for r in result["rows"])
@@ -227,13 +229,11 @@ def test_bench_needs_nothing_but_the_package(tmp_path, monkeypatch):
     assert [r["method"] for r in rows] == ["none@1", "1d-pooling@0.1"]
 
 
-@pytest.mark.parametrize(
-    ("what", "lines", "paper"), [("variants", 5, "58.53"), ("windows", 9, "59.47"), ("depths", 7, "59.85")]
-)
-def test_ablate_is_one_command_and_a_table(corpus, checkpoints, tmp_path, what, lines, paper):
+@pytest.mark.parametrize(("what", "lines"), [("variants", 5), ("windows", 9), ("depths", 7)])
+def test_ablate_is_one_command_and_a_table(corpus, checkpoints, tmp_path, what, lines):
     output = run("ablate", what, corpus, "--model", checkpoints["colpali"], "--ratio", "0.25", "--pairs", corpus,
                  "--count", 4, "--to", tmp_path)  # fmt: skip
-    assert paper in output
+    assert "paper" not in output
     assert len(json.loads(one_file(tmp_path, "results.json").read_text())["rows"]) == lines + 1
     result = json.loads(one_file(tmp_path, "ablation.json").read_text())
     assert len(result["rows"]) == lines

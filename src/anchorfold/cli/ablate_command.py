@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorfold.backbones import DEFAULT_MODEL
-from anchorfold.cli.app import app, err, note, quiet_libraries
+from anchorfold.cli.app import app, err, note, out, quiet_libraries
 from anchorfold.cli.eval_command import run_suites
 from anchorfold.cli.options import AllowPickle, Batch, Bidirectional, Device, Documents, Loaders, Model, TrustRemoteCode
 from anchorfold.cli.printing import table
@@ -94,6 +94,7 @@ def ablate_command(
     save_ablation(folder / ABLATION_FILE, result)
     shown = table_lines(result)
     table([(h, "right" if i else "left") for i, h in enumerate(shown.heads)], shown.lines, shown.title)
+    out.print(shown.note, markup=False)
 
 
 def choose_changes(

@@ -81,9 +81,10 @@ def efficiency_command(
             rows.append(asdict(latency))
             calibrated_on = described.pop("calibrated_on") or header.get("calibrated_on", "")
             header = {**described, "calibrated_on": calibrated_on}
-    result = {**header, "corpus": Path(corpus).name, "ratio": ratio, "passes": passes, "rows": rows}
+    result = {**header, "corpus": Path(corpus).name, "ratio": ratio, "warm_up": warm_up, "passes": passes, "rows": rows}
     shown = efficiency_table(result)
     table([(h, "right" if i else "left") for i, h in enumerate(shown.heads)], shown.lines, shown.title)
+    out.print(shown.note, markup=False)
     path = to / f"{slug(Path(header['model']).name)}-{header['fingerprint'][:8]}" / EFFICIENCY_FILE
     write_json(path, result)
     out.print(f"wrote {path}", markup=False)

@@ -79,7 +79,7 @@ def calibrate_command(
                 yield pair
 
         calibration = calibrate(retriever, counted())
-        show(calibration, retriever.family)
+        show(calibration, retriever.family, pairs)
         if compare:
             from anchorfold.evaluation.suitability import compare_on_pairs
 
@@ -124,11 +124,11 @@ def require_writable(target: Path) -> None:
         )
 
 
-def show(calibration: Calibration, family: str) -> None:
-    """The joint candidates, one a depth, with the paper's figures for the same backbone."""
+def show(calibration: Calibration, family: str, pairs: str) -> None:
+    """The joint candidates, one per depth, with the paper's figures for the same backbone and pairs."""
     from anchorfold.evaluation.validation import calibration_table
 
-    shown = calibration_table(calibration, family)
+    shown = calibration_table(calibration, family, pairs)
     table([(h, "right" if i else "left") for i, h in enumerate(shown.heads)], shown.lines, shown.title)
     first, last = calibration.settings.sap_window
     out.print(f"SAP's own rule chooses layers {first}-{last}.")

@@ -28,7 +28,7 @@ def report_tables(findings: Findings) -> list[tuple[str, list[Table]]]:
         ("Suites", suite_tables(suites)),
         ("Against trained compression", cap_tables(findings.suites)),
         ("Ablations, windows and depths", [table_lines(a) for a in findings.ablations]),
-        ("Calibration", [_named(calibration_table(c, d["family"]), d) for d, c in findings.calibrations]),
+        ("Calibration", [_named(calibration_table(c, d["family"], d["pairs"]), d) for d, c in findings.calibrations]),
         ("What it costs to index", [efficiency_table(e) for e in findings.efficiencies]),
         ("Data sets", [t for s in suites for t in data_set_tables(s)]),
         ("Corpora", [t for s in alone for results in s.sets.values() for t in corpus_tables(results)]),
