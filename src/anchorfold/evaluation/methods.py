@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from anchorfold._registry import choose_from
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.compressors import COMPRESSORS, AnchorFold, Compressor, FullIndex, compressor, compressor_names
 from anchorfold.errors import AnchorFoldError
@@ -98,7 +99,7 @@ def choose_methods(names: str, ratios: Sequence[float], caps: Sequence[int] = ()
     for text in (t for part in parts for t in (paper_methods() if part == "all" else (part,))):
         name, _, budget = text.partition("@")
         if name not in known:
-            raise AnchorFoldError(f"there is no method {name!r}: choose among {', '.join(sorted(known))}.")
+            raise AnchorFoldError(f"there is no method {name!r}: {choose_from(name, known, COMPRESSORS.aliases)}")
         if name == FullIndex.name:
             continue
         budgets = [Method(name, ratio=r) for r in ratios]
