@@ -58,3 +58,4 @@ def test_it_builds_without_a_dead_link(tmp_path):
     completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert completed.returncode == 0, completed.stderr
     assert "compress_vectors" in (tmp_path / "reference" / "vectors" / "index.html").read_text("utf-8")
+    assert '<span class="gp">&gt;&gt;&gt; </span>' in (tmp_path / "reference" / "index.html").read_text("utf-8")

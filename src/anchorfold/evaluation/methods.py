@@ -88,7 +88,8 @@ def choose_methods(names: str, ratios: Sequence[float], caps: Sequence[int] = ()
 
     Args:
         names: with commas between; `all` stands for the paper's methods, `name@0.1` and `name@cap128` for one budget.
-        ratios, caps: the budgets of names without one.
+        ratios: budgets of names without one.
+        caps: further budgets of names without one, in vectors per page.
 
     >>> [m.label for m in choose_methods("anchorfold,sap@cap9", [0.2, 0.1])]
     ['none@1', 'anchorfold@0.2', 'anchorfold@0.1', 'sap@cap9']

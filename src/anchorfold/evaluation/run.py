@@ -57,7 +57,9 @@ def evaluate(
         tell: is given lines on how far it is.
         calibrated_on: which pages the compressors were calibrated on.
         experiment: what is compared: methods, or the variants, windows or depths of one.
-        batch, loaders, keep_vectors: as in `score_pages`.
+        batch: as in `score_pages`.
+        loaders: as in `score_pages`.
+        keep_vectors: as in `score_pages`.
     """
     plan = Plan.of(corpus, len(methods))
     line = progress_line(plan)
