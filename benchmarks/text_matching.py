@@ -21,7 +21,11 @@ from anchorfold.index.words import STOP_WORDS, cleaned
 WORD = re.compile(r"[^\W_]+")
 QUESTION_WORDS = {"can", "could", "do", "does", "how", "i", "my", "what", "when", "where", "which", "who", "why", "you"}
 TOKENIZERS = {"Porter stemmer": "porter unicode61 remove_diacritics 2", "no stemmer": "unicode61 remove_diacritics 2"}
-STOPS: dict[str, frozenset[str]] = {"all words": frozenset(), "stop words": STOP_WORDS, "and question words": STOP_WORDS | QUESTION_WORDS}
+STOPS: dict[str, frozenset[str]] = {
+    "all words": frozenset(),
+    "stop words": STOP_WORDS,
+    "and question words": STOP_WORDS | QUESTION_WORDS,
+}
 
 
 def read_corpus(folder: Path) -> tuple[list[tuple[str, int]], list[str], list[dict[str, Any]]]:

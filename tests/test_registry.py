@@ -5,7 +5,9 @@ from importlib import metadata
 import pytest
 
 from anchorfold._registry import Registry
+from anchorfold.compressors import COMPRESSORS
 from anchorfold.errors import AnchorFoldError
+from anchorfold.evaluation.methods import choose_methods
 
 
 @pytest.fixture
@@ -52,6 +54,25 @@ def test_one_that_cannot_be_imported_is_one_sentence(registry, tmp_path, monkeyp
         registry["broken"]
     with pytest.raises(AnchorFoldError, match="there is no number called 'three': choose one of broken, one"):
         registry["three"]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("kmeans", "semantic-clustering"), ("k-means", "semantic-clustering"), ("K_Means", "semantic-clustering"),
+        ("pooling", "1d-pooling"), ("semantic-clusterin", "semantic-clustering"), ("anchor-fold", "anchorfold"),
+        ("AnchorFold", "anchorfold"),
+    ],
+)  # fmt: skip
+def test_a_wrong_name_gets_a_suggestion(written, meant):
+    for wrong in (lambda: COMPRESSORS[written], lambda: choose_methods(written, [0.1])):
+        with pytest.raises(AnchorFoldError, match=f"{written}': did you mean '{meant}'\\? Choose one of 1d-"):
+            wrong()
+
+
+def test_a_name_that_is_like_no_other_gets_none():
+    with pytest.raises(AnchorFoldError, match="called 'zzz': choose one of 1d-pooling"):
+        COMPRESSORS["zzz"]
 
 
 def test_names_are_registered_once(registry):

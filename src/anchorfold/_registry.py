@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -29,6 +29,29 @@ def _installed(group: str, _path: tuple[str, ...]) -> EntryPoints:
     return metadata.entry_points(group=group)
 
 
+def choose_from(name: str, names: Collection[str], aliases: Mapping[str, str] | None = None) -> str:
+    """Return the end of an error message about an unknown name: the likely meaning, and the names to choose from.
+
+    Args:
+        name: the unknown name.
+        names: the known names.
+        aliases: other common names and the known names that they stand for.
+
+    Examples:
+        >>> choose_from("K-Means", ["semantic-clustering", "ward"], {"kmeans": "semantic-clustering"})
+        "did you mean 'semantic-clustering'? Choose one of semantic-clustering, ward."
+        >>> choose_from("wards", ["semantic-clustering", "ward"])
+        "did you mean 'ward'? Choose one of semantic-clustering, ward."
+    """
+    from difflib import get_close_matches  # not needed unless something is wrong
+
+    written = name.lower().replace("_", "-")
+    listed = f"one of {', '.join(sorted(names))}."
+    meant = (aliases or {}).get(written.replace("-", ""))
+    close = [meant] if meant in names else get_close_matches(written, names, 1)
+    return f"did you mean {close[0]!r}? Choose {listed}" if close else f"choose {listed}"
+
+
 class Registry(Generic[T]):
     """Named things of one kind: ours, those registered in this process, and those of installed packages.
 
@@ -36,10 +59,13 @@ class Registry(Generic[T]):
         group: the entry point group of other packages, such as `anchorfold.compressors`.
         noun: what one of them is called in messages.
         ours: for each name where it is, `module:attribute`; imported when it is asked for.
+        aliases: other common names, lower-case and without hyphens, for suggestions in error messages.
     """
 
-    def __init__(self, group: str, noun: str, ours: Mapping[str, str]) -> None:
-        self.group, self.noun, self._ours = group, noun, dict(ours)
+    def __init__(
+        self, group: str, noun: str, ours: Mapping[str, str], aliases: Mapping[str, str] | None = None
+    ) -> None:
+        self.group, self.noun, self._ours, self.aliases = group, noun, dict(ours), dict(aliases or {})
         self._registered: dict[str, T] = {}
 
     def register(self, name: str, value: T) -> None:
@@ -76,4 +102,5 @@ class Registry(Generic[T]):
                     "uninstall that package."
                 ) from error
             return loaded
-        raise AnchorFoldError(f"there is no {self.noun} called {name!r}: choose one of {', '.join(self.names())}.")
+        choice = choose_from(name, self.names(), self.aliases)
+        raise AnchorFoldError(f"there is no {self.noun} called {name!r}: {choice}")

@@ -7,6 +7,13 @@ class AnchorFoldError(Exception):
     """Something that the caller can mend; the message says what is wrong, where, and what to do."""
 
 
+class MissingExtraError(AnchorFoldError, ImportError):
+    """An optional dependency is not installed; the message names the command that installs it."""
+
+    def __init__(self, what: str, extra: str, error: ImportError) -> None:
+        super().__init__(f"{what} cannot be imported ({error}): pip install 'anchorfold[{extra}]'.")
+
+
 class UnreadableDocumentError(AnchorFoldError):
     """A file that cannot be indexed; the message is the reason alone."""
 

@@ -34,6 +34,16 @@ def test_a_calibration_file_wins(tmp_path):
     assert (settings.window, settings.sap_window, settings.steps, settings.universal) == ((2, 3), (1, 2), 4, 9)
 
 
+def test_sources(tmp_path):
+    shipped = tmp_path / "anchorfold.json"
+    write_settings(shipped, LayerSettings((2, 3), (1, 2), 18))
+    assert str(settings_for("colpali", 18, shipped=shipped)) == "layers 2-3, 6 steps (shipped default)"
+    assert str(settings_for("colpali", 18, shipped)) == f"layers 2-3, 6 steps (calibration file {shipped})"
+    assert str(settings_for("colpali", 18)) == "layers 11-14, 6 steps (paper)"
+    assert str(LayerSettings((2, 3), (1, 2), 18)) == "layers 2-3, 6 steps (given by the caller)"
+    assert "guess" in str(guess(18))
+
+
 def test_bad_calibration_files(tmp_path):
     path = tmp_path / "anchorfold.json"
     path.write_text("{}")

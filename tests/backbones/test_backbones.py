@@ -1,5 +1,6 @@
 """Each backbone, from a tiny checkpoint of its true class on disk, through `anchorfold.load`."""
 
+import logging
 import warnings
 
 import pytest
@@ -158,6 +159,36 @@ class TestLoading:
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         with pytest.raises(ConnectionError, match="cannot reach the model hub"):
             anchorfold.load("vidore/colpali-v1.3-hf")
+
+    def test_an_unreachable_hub_is_one_error(self, monkeypatch):
+        """Neither a line per retry, nor the same wait for every file."""
+        records: list[logging.LogRecord] = []
+        waits: list[float] = []
+        handler = logging.Handler()
+        monkeypatch.setattr(handler, "emit", records.append)
+        monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", waits.append)
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", "http://127.0.0.1:9/{repo_id}")
+        logger = logging.getLogger("huggingface_hub")
+        logger.addHandler(handler)
+        try:
+            with pytest.raises(ConnectionError, match="cannot reach the model hub"):
+                anchorfold.load("owner/never-cached")
+        finally:
+            logger.removeHandler(handler)
+        assert records == []
+        assert 0 < len(waits) <= 5  # those of one file
+
+    @pytest.mark.parametrize(
+        ("written", "meant"),
+        [
+            ("colpali", "vidore/colpali-v1.3-hf"), ("ColQwen2.5", "vidore/colqwen2.5-v0.2"), ("nan0", "nano"),
+            ("colmodernbert", "ModernVBERT/colmodernvbert"),
+        ],
+    )  # fmt: skip
+    def test_a_wrong_name_gets_a_suggestion(self, written, meant):
+        with pytest.raises(FileNotFoundError, match=f"no model folder '{written}': did you mean {meant}"):
+            anchorfold.load(written)
 
     def test_missing_extras_name_the_install(self, checkpoints, tmp_path, monkeypatch):
         import sys

@@ -45,7 +45,7 @@ def causal_warnings(run):
 
 COMMANDS = {
     "eval": ("eval", "CORPUS", "--methods", "anchorfold,sap", "--ratios", "0.5", "--to", "OUT"),
-    "calibrate": ("calibrate", "MODEL", "--pairs", "CORPUS", "--count", "9", "--to", "OUT/settings.json"),
+    "calibrate": ("calibrate", "MODEL", "--pairs", "CORPUS", "--count", "9", "--force"),
     "ablate": ("ablate", "variants", "CORPUS", "--to", "OUT"),
     "index": ("index", "CORPUS/pdfs", "--to", "OUT/my.index"),
 }

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from anchorfold.index.store.pages import PageRow
-from anchorfold.index.store.table import PageTable
 from fpdf import FPDF
 from PIL import Image
 

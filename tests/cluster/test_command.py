@@ -101,6 +101,26 @@ def test_a_cluster_of_this_machine_alone_leaves_no_token_behind(nodes, documents
     assert not (tmp_path / "home" / ".ray").exists()
 
 
+LISTENERS = """
+import psutil
+from anchorfold.cluster.connection import connection
+with connection("local") as ray:
+    ray.get(ray.remote(lambda: 1).remote())
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        for socket in process.net_connections("inet"):
+            if socket.status == psutil.CONN_LISTEN:
+                print(socket.laddr.ip.removeprefix("::ffff:"))
+"""
+
+
+@pytest.mark.slow
+def test_a_cluster_of_this_machine_alone_listens_on_loopback_only():
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    command = [sys.executable, "-c", LISTENERS]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=120)
+    assert set(run.stdout.split()) == {"127.0.0.1"}
+
+
 @pytest.mark.parametrize("command", [["index", "docs", "--to", "x.index"], ["serve", "my.index"]])
 def test_without_ray_one_sentence_says_what_to_install(monkeypatch, make_index, documents, command):
     assert index_command

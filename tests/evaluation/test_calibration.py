@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from anchorfold import AnchorFold
+from anchorfold.attention.layer_settings import PAPER
 from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation.calibration import (
     Calibration,
@@ -14,6 +15,8 @@ from anchorfold.evaluation.calibration import (
     paired_gaps,
     window_retentions,
 )
+from anchorfold.evaluation.training_set import TRAINING_SET
+from anchorfold.evaluation.validation import calibration_table
 from anchorfold.scoring import score_retention
 
 ORACLE = json.loads((Path(__file__).parent.parent / "oracle" / "calibration.json").read_text())
@@ -33,6 +36,18 @@ def test_score_retention_matches_the_oracle():
     arrays = [torch.tensor(case[k], dtype=torch.float64) for k in ("query", "full", "small")]
     expected = next(v for k, v in case.items() if not isinstance(v, list))
     assert score_retention(*arrays) == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_papers_figures_are_shown_for_its_own_pairs_only():
+    depths = {2: (9, 12), 6: (11, 14)}
+    calibration = Calibration(
+        PAPER["colpali"], {}, [], depths, {k: [98.0, 99.0] for k in depths}, [90.0, 91.0]
+    )  # fmt: skip
+    assert "paper" in calibration_table(calibration, "colpali", TRAINING_SET).heads
+    for family, pairs in (("colpali", "./my-corpus"), ("nano", TRAINING_SET)):
+        table = calibration_table(calibration, family, pairs)
+        assert "paper" not in table.heads
+        assert {len(line) for line in table.lines} == {len(table.heads)}
 
 
 def test_window_rules():

@@ -4,10 +4,10 @@ import hashlib
 import os
 
 import pytest
+from anchorfold.explain.originals import is_unchanged
 
 from anchorfold import Index
 from anchorfold.errors import BrokenModelError
-from anchorfold.explain.originals import is_unchanged
 from tests.index.contents import REPORT_PAGES, indexed_pages
 from tests.number_reader import NumberReader, page_image, write_pdf
 

@@ -195,6 +195,37 @@ class TestGuard:
             headers = [("host", "localhost"), ("host", "localhost"), ("authorization", "Bearer secret")]
             assert client.get("/healthz", headers=headers).status_code == 400
 
+    @pytest.mark.parametrize("headers", [
+        {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}, {"origin": "http://evil.example"},
+        {"origin": "http://localhost:3000"}, {"origin": "null"}, {"origin": ""},
+        {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"},
+    ])  # fmt: skip
+    def test_pages_of_other_origins_are_refused(self, library, headers):
+        for token in (None, "secret"):
+            client = TestClient(create_app(library, token), base_url="http://localhost")
+            answer = client.get("/api/info", headers={"authorization": "Bearer secret", **headers})
+            assert answer.status_code == 403, headers
+            assert "cross-site" in answer.json()["detail"]
+
+    @pytest.mark.parametrize("headers", [
+        {"sec-fetch-site": "same-origin"}, {"sec-fetch-site": "none"}, {"origin": "http://localhost"},
+        {"origin": "https://LOCALHOST"}, {},
+    ])  # fmt: skip
+    def test_the_page_itself_and_programs_are_answered(self, client, headers):
+        assert client.get("/healthz", headers=headers).status_code == 200
+
+    def test_a_link_from_elsewhere_opens_the_page_but_cannot_embed_it(self, client):
+        headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+        assert client.get("/", headers=headers).status_code == 200
+        assert client.get("/", headers={**headers, "sec-fetch-dest": "iframe"}).status_code == 403
+        assert client.post("/", headers=headers).status_code == 403
+
+    def test_answers_cannot_be_embedded_elsewhere(self, client):
+        answers = [client.get("/"), client.get("/api/info"), client.get("/", headers={"host": "evil.example"})]
+        for answer in answers:
+            assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+            assert answer.headers["cross-origin-opener-policy"] == "same-origin"
+
     def test_past_its_queue_it_says_503_at_once(self, library):
         client = TestClient(create_app(library, limit=0), base_url="http://localhost")
         answer = client.get("/api/info")

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 from PIL import Image
@@ -146,8 +147,27 @@ def test_a_web_page_elsewhere_is_refused(address):
     import httpx
 
     request = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    for header in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+    for header in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
         assert httpx.post(address, json=request, headers=header).status_code in (403, 421)
+
+
+def test_an_idle_session_expires(report_folder):
+    from starlette.testclient import TestClient
+
+    from anchorfold import Index
+    from anchorfold.serve.library import Library
+    from anchorfold.serve.mcp_server import create_server, http_app
+
+    server = create_server(Library(Index.open(report_folder / "my.index")))
+    headers = {"Accept": "application/json, text/event-stream"}
+    about = {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    with TestClient(http_app(server, "127.0.0.1", idle_seconds=0.1), base_url="http://127.0.0.1:8766") as client:
+        begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
+        headers["Mcp-Session-Id"] = client.post("/mcp", json=begin, headers=headers).headers["mcp-session-id"]
+        ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+        assert client.post("/mcp", json=ping, headers=headers).status_code == 200
+        time.sleep(1)
+        assert client.post("/mcp", json=ping, headers=headers).status_code == 404
 
 
 def test_an_index_that_is_not_there(tmp_path):

@@ -3,6 +3,7 @@
 import random
 import time
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -74,11 +75,11 @@ class TestIndex:
         np.save(folder / "new.npy", vectors_of(99))
         read = []
 
-        def load(path, **_):
-            read.append(path.name)
+        def load(file, _):
+            read.append(Path(file.name).name)
             return vectors_of(99)
 
-        monkeypatch.setattr(np, "load", load)
+        monkeypatch.setattr("anchorfold.vectors.from_npy.read_array", load)
         report = compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2))
         assert (report.pages, report.unchanged, read) == (1, 12, ["new.npy"])
 

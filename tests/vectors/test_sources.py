@@ -1,6 +1,10 @@
 """Every source gives the same pages, reads only what is wanted, and says clearly what is wrong."""
 
+import io
+import json
+import struct
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from anchorfold import FullIndex, Index
 from anchorfold.errors import AnchorFoldError
 from anchorfold.testing.contracts import VectorSourceContract
 from anchorfold.vectors import SOURCES, Fields, VectorPage, VectorSource, open_source
+from anchorfold.vectors.run import compress_source
 from anchorfold.vectors.source import split_name
 
 DIM = 8
@@ -40,6 +45,19 @@ def write_npy(folder):
         path.parent.mkdir(parents=True, exist_ok=True)
         np.save(path, vectors)
     return folder / "pages"
+
+
+def npy_header(shape):
+    """An array of float32 of this shape, of which the file has 512 bytes."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    return file.getvalue() + bytes(512)
+
+
+def write_members(path, members):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
 
 
 def write_npz_of_pages(folder):
@@ -193,6 +211,50 @@ class TestWhatIsWrong:
         pages = {(p.document, p.page): p for p in open_source(str(folder)).pages(every)}
         assert "cannot be read" in str(pages["a.pdf", 2].problem)
         assert sum(p.vectors is not None for p in pages.values()) == 5
+
+    def test_a_header_that_states_more_than_the_file_has(self, tmp_path):
+        huge = npy_header((10**11, 128))
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "folder" / "a.npy").write_bytes(huge)
+        write_members(tmp_path / "pages.npz", {"a": huge})
+        for name in ("folder", "pages.npz"):
+            (page,) = open_source(str(tmp_path / name)).pages(every)
+            assert page.vectors is None
+            assert "its header states 51,200,000,000,000 bytes of data" in str(page.problem)
+            with pytest.raises(AnchorFoldError, match=r"has no page with vectors .*51,200,000,000,000 bytes"):
+                compress_source(open_source(str(tmp_path / name)), tmp_path / "my.index", FullIndex())
+
+    @pytest.mark.parametrize("name", ["vectors", "offsets"])
+    def test_the_same_in_an_archive_with_offsets(self, tmp_path, name):
+        good = {"vectors": npy_header((1, 128)), "offsets": npy_header((2,))}
+        write_members(tmp_path / "flat.npz", {**good, name: npy_header((10**13, 1)[: 1 + (name == "vectors")])})
+        with pytest.raises(AnchorFoldError, match=rf"flat.npz: {name} cannot be read \(its header states"):
+            list(open_source(str(tmp_path / "flat.npz")).pages(every))
+
+    def test_an_array_that_is_called_an_archive(self, tmp_path):
+        (tmp_path / "a.npz").write_bytes(npy_header((10**11, 128)))
+        with pytest.raises(AnchorFoldError, match=r"a.npz cannot be read as a NumPy archive"):
+            len(open_source(str(tmp_path / "a.npz")))
+
+    def test_offsets_without_vectors(self, tmp_path):
+        write_members(tmp_path / "a.npz", {"offsets": npy_header((2,))})
+        with pytest.raises(AnchorFoldError, match="has offsets but no vectors"):
+            list(open_source(str(tmp_path / "a.npz")).pages(every))
+
+    def test_an_archive_that_states_the_same_size(self, tmp_path):
+        """The sizes in a zip directory are claims as well."""
+        write_members(tmp_path / "a.npz", {"a": npy_header((10**7, 128))})
+        data = (tmp_path / "a.npz").read_bytes()
+        entry = data.index(b"PK\1\2") + 24  # of the uncompressed size in the central directory
+        (tmp_path / "a.npz").write_bytes(data[:entry] + b"\xfe\xff\xff\xff" + data[entry + 4 :])
+        (page,) = open_source(str(tmp_path / "a.npz")).pages(every)
+        assert "its header states 5,120,000,000 bytes of data" in str(page.problem)
+
+    def test_a_safetensors_header_that_states_more_than_the_file_has(self, tmp_path):
+        header = json.dumps({"a": {"dtype": "F32", "shape": [10**11, 128], "data_offsets": [0, 512 * 10**11]}}).encode()
+        (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(512))
+        with pytest.raises(AnchorFoldError, match=r"a.safetensors cannot be read as safetensors"):
+            list(open_source(str(tmp_path / "a.safetensors")).pages(every))
 
     def test_a_pickle_is_not_opened(self, tmp_path):
         np.save(tmp_path / "a.npy", np.array([object()]), allow_pickle=True)

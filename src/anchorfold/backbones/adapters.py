@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from anchorfold.backbones.checkpoint import Checkpoint
 from anchorfold.backbones.pickled import require_safetensors
 from anchorfold.backbones.strict import fitting_problems
-from anchorfold.errors import CheckpointError
+from anchorfold.errors import CheckpointError, MissingExtraError
 
 _LORA = re.compile(r"(.+)\.(?:lora_\w+)(?:\.|$)")
 _TOKENS = ".token_adapter.trainable_tokens_delta"  # rows of an embedding that were trained along
@@ -37,8 +37,8 @@ def add_adapter(model: nn.Module, folder: Path, merge: bool) -> None:
     try:
         from peft import PeftConfig, get_peft_model_state_dict, inject_adapter_in_model, set_peft_model_state_dict
         from peft.tuners.tuners_utils import BaseTunerLayer, check_target_module_exists
-    except ImportError:
-        raise ImportError(f"{folder} holds LoRA adapters: `pip install 'anchorfold[lora]'` to load them.") from None
+    except ImportError as error:
+        raise MissingExtraError(f"peft (for the LoRA adapters in {folder})", "lora", error) from None
 
     saved = {adapter_key(key): weight for key, weight in _read(folder).items()}
     # Whole weights may lie beside the adapters: of modules that were trained in full.

@@ -6,6 +6,7 @@ From the model cards, colpali-engine and mteb. What is not known is None; nothin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from anchorfold.attention.layer_settings import (
@@ -67,3 +68,25 @@ KNOWN = [
     KnownModel("nvidia/nemotron-colembed-vl-4b-v2", "nemotron-qwen3", 2560, None, 36, False, "CC-BY-NC-4.0"),
     KnownModel("nvidia/nemotron-colembed-vl-8b-v2", "nemotron-qwen3", 4096, None, 36, False, "CC-BY-NC-4.0"),
 ]
+
+
+def similar_models(name: str, most: int = 3) -> list[str]:
+    """Return published models that a wrong name may mean.
+
+    Args:
+        name: as the user wrote it; a path has no suggestions.
+        most: number of suggestions.
+
+    Examples:
+        >>> similar_models("colpali")
+        ['vidore/colpali-v1.3-hf']
+        >>> similar_models("nan0")
+        ['nano']
+    """
+    if name.startswith((".", "/", "~")):
+        return []
+    last = name.lower().rpartition("/")[2]
+    by_last = {model.name.lower().rpartition("/")[2]: model.name for model in KNOWN}
+    within = [full for short, full in by_last.items() if len(last) > 2 and last in short]
+    close = [by_last[short] for short in get_close_matches(last, by_last, most)]
+    return [model for model in within or close if model != name][:most]

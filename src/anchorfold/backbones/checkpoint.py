@@ -49,10 +49,18 @@ class Checkpoint:
         """The checkpoint's `config.json` or, for adapters, `adapter_config.json`."""
         if self.folder is None and (self.name.startswith((".", "/", "~")) or self.name.count("/") != 1):
             raise FileNotFoundError(
-                f"there is no model folder {self.name!r}: give a folder, or a hub name such as owner/model."
+                f"there is no model folder {self.name!r}: {did_you_mean(self.name)}give a folder, or a hub name such "
+                "as owner/model."
             )
+        offline = False
         for file in ("adapter_config.json", "config.json"):
-            content = self.json(file)
+            try:
+                content = self._read(file, offline)
+            except ConnectionError:
+                if file == "config.json":
+                    raise
+                offline = True  # the next request would wait as long: look into the cache only
+                continue
             if content is not None:
                 return content
         raise FileNotFoundError(f"{self.name} holds no config.json: it is not a model checkpoint.")
@@ -67,8 +75,16 @@ class Checkpoint:
         return replace(self, name=name, revision=revision)
 
     def json(self, file: str) -> dict[str, Any] | None:
-        """One of its JSON files; None if it has no such file."""
-        path = self.folder / file if self.folder else _from_hub(self.name, file, self.revision)
+        """One of its JSON files; None if it has no such file, or, but for config.json, the hub cannot be reached."""
+        try:
+            return self._read(file)
+        except ConnectionError:
+            if file == "config.json":
+                raise
+            return None
+
+    def _read(self, file: str, cached: bool = False) -> dict[str, Any] | None:
+        path = self.folder / file if self.folder else _from_hub(self.name, file, self.revision, cached)
         if path is None or not path.is_file():
             return None
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -85,14 +101,14 @@ class Checkpoint:
             raise FileNotFoundError(f"{self.name} cannot be loaded: {str(error).splitlines()[0]}") from error
         return model.to(self.device)
 
-    def layer_settings(self, family: str, layers: int, model: Any = None, *shipped: Path) -> LayerSettings:
+    def layer_settings(self, family: str, layers: int, model: Any = None, shipped: Path | None = None) -> LayerSettings:
         """What `load` was given, the model's calibration, the paper's, or a guess.
 
         Args:
             family: of the model.
             layers: its depth.
             model: with all of its weights, by which a hub model's calibration is found; None leaves that one out.
-            shipped: calibration files that come with it.
+            shipped: the calibration file that comes with it.
         """
         if isinstance(self.settings, LayerSettings):
             return require_depth(self.settings, layers)
@@ -101,7 +117,7 @@ class Checkpoint:
         files = [self.folder / CALIBRATION_FILE] if self.folder else []
         if model is not None:
             files = [calibration_file(self.name, model.state_dict(), self.revision, self.bidirectional)]
-        return settings_for(family, layers, *files, *shipped)
+        return settings_for(family, layers, *files, shipped=shipped)
 
 
 @dataclass(frozen=True)
@@ -134,20 +150,39 @@ BACKBONES: Registry[Backbone] = Registry(
 )
 
 
-def _from_hub(name: str, file: str, revision: str | None) -> Path | None:
-    """A file of a hub model, downloaded or cached; None if the model does not have it."""
+def did_you_mean(name: str) -> str:
+    """Return a question that suggests published models with a similar name, or an empty string."""
+    from anchorfold.backbones.catalogue import similar_models
+
+    models = similar_models(name)
+    return f"did you mean {' or '.join(models)}? If not, " if models else ""
+
+
+def _from_hub(name: str, file: str, revision: str | None, cached: bool = False) -> Path | None:
+    """Return a file of a hub model, or None if the model does not have it.
+
+    Args:
+        name: of the model.
+        file: its path in the model's repository.
+        revision: of the model.
+        cached: whether to look into the local cache only.
+
+    Raises:
+        FileNotFoundError: the hub has no such model.
+        ConnectionError: the hub cannot be reached, and the file is not in the cache.
+    """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError, RepositoryNotFoundError
 
     try:
-        return Path(hf_hub_download(name, file, revision=revision))
+        return Path(hf_hub_download(name, file, revision=revision, local_files_only=cached))
     except RepositoryNotFoundError:
-        raise FileNotFoundError(f"the model hub has no public model {name!r}: check the name, or log in.") from None
+        raise FileNotFoundError(
+            f"the model hub has no public model {name!r}: {did_you_mean(name)}check the name, or log in."
+        ) from None
     except (LocalEntryNotFoundError, OSError) as error:
         if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
             return None
-        if file != "config.json":
-            return None  # offline, an absent optional file and an unreachable one look the same
         raise ConnectionError(
             f"cannot reach the model hub for {name!r}, and it is not in the local cache: connect to the network once, "
             "or give a local folder."

@@ -44,7 +44,7 @@ class PageEncoder(QueryEncoder, Protocol):
 
     @property
     def load_options(self) -> Mapping[str, Any]:
-        """What else `anchorfold.load` needs for that, such as a revision; plain values that JSON can hold."""
+        """Other options that `anchorfold.load` requires for that: `revision`, `bidirectional`, `merge_adapters`."""
         ...
 
     @property

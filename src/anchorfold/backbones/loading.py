@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +16,7 @@ from anchorfold.backbones.base import Retriever
 from anchorfold.backbones.checkpoint import BACKBONES, Checkpoint
 from anchorfold.backbones.device import choose_device
 from anchorfold.backbones.encoder import PageEncoder
+from anchorfold.backbones.load_options import STORED_OPTIONS
 from anchorfold.backbones.multivector import MultiVectorRetriever, load_encoder
 
 
@@ -56,14 +60,28 @@ def load(
     checkpoint = Checkpoint(
         name, device, dtype, revision, trust_remote_code, bidirectional, merge_adapters, allow_pickle, settings
     )
-    encoder: Any = _load(checkpoint)  # another package's may be less than a retriever, and still be indexed with
+    with quiet_hub():
+        encoder: Any = _load(checkpoint)  # another package's may be less than a retriever, and still be indexed with
     if isinstance(encoder, Retriever):
         defaults = Checkpoint(name, device, dtype)
-        stored = ("revision", "bidirectional", "merge_adapters", "allow_pickle")
         encoder.load_options = {
-            option: value for option in stored if (value := getattr(checkpoint, option)) != getattr(defaults, option)
+            option: value
+            for option in STORED_OPTIONS
+            if (value := getattr(checkpoint, option)) != getattr(defaults, option)
         }
     return cast(Retriever, encoder)
+
+
+@contextmanager
+def quiet_hub() -> Iterator[None]:
+    """Suppress the warnings that the hub's client logs for each retry: the error that follows says it once."""
+    logger = logging.getLogger("huggingface_hub")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _has_name(model: str | Path) -> bool:

@@ -21,7 +21,7 @@ from anchorfold.backbones.failures import running_model
 from anchorfold.backbones.pickled import require_safetensors
 from anchorfold.backbones.query_words import label_tokens
 from anchorfold.backbones.strict import check_loaded
-from anchorfold.errors import CheckpointError
+from anchorfold.errors import CheckpointError, MissingExtraError
 from anchorfold.page import PageState, PatchGrid
 
 _FAMILIES = {
@@ -171,10 +171,8 @@ def load_encoder(checkpoint: Checkpoint) -> Any:
         require_safetensors(checkpoint.name, checkpoint.revision)
     try:
         from sentence_transformers import MultiVectorEncoder
-    except ImportError:
-        raise ImportError(
-            f"{checkpoint.name} is loaded through sentence-transformers: `pip install 'anchorfold[multivector]'`."
-        ) from None
+    except ImportError as error:
+        raise MissingExtraError(f"sentence-transformers (for {checkpoint.name})", "multivector", error) from None
     _require_projection(checkpoint)
     safe = {} if checkpoint.allow_pickle else {"use_safetensors": True}
     encoder = MultiVectorEncoder(

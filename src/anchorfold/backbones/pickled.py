@@ -21,8 +21,8 @@ def require_safetensors(name: str, revision: str | None = None) -> None:
     if pickled:
         raise AnchorFoldError(
             f"{name} keeps weights in a pickle file ({pickled[0]}), which could run code when it is opened: convert it "
-            "to safetensors, or, if you trust where it comes from, load the model in Python with "
-            "load(..., allow_pickle=True)."
+            "to safetensors, or, if you trust its source, use --allow-pickle on the command line or allow_pickle=True "
+            "in Python."
         )
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorfold.backbones import DEFAULT_MODEL
-from anchorfold.cli.app import app, err, note, quiet_libraries
+from anchorfold.cli.app import app, err, note, out, quiet_libraries
 from anchorfold.cli.eval_command import run_suites
-from anchorfold.cli.options import Batch, Bidirectional, Device, Documents, Loaders, Model, TrustRemoteCode
+from anchorfold.cli.options import AllowPickle, Batch, Bidirectional, Device, Documents, Loaders, Model, TrustRemoteCode
 from anchorfold.cli.printing import table
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def ablate_command(
     loaders: Loaders = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
     bidirectional: Bidirectional = None,
 ) -> None:  # fmt: skip
     """Change one choice of the method at a time: its parts, its layer window, or its depth.
@@ -65,7 +66,13 @@ def ablate_command(
 
     quiet_libraries()
     corpora = find_corpora(corpus) or [local_corpus(corpus, documents)]
-    retriever = load(model, device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional)
+    retriever = load(
+        model,
+        device=device,
+        trust_remote_code=trust_remote_code,
+        allow_pickle=allow_pickle,
+        bidirectional=bidirectional,
+    )
     with err.status("finding windows"):
         changes, retentions, source = choose_changes(what, retriever, corpora, ratio, pairs, count)
     methods = [Method("none", 1.0), *changes]
@@ -75,7 +82,8 @@ def ablate_command(
     result = {
         "ablation": what.value, "corpus": corpus, "data_sets": len(corpora), "model": retriever.name,
         "family": retriever.family, "fingerprint": retriever.fingerprint, "ratio": ratio, "full": ndcg[0],
-        "pairs": source, "chosen": list(retriever.settings.window), "steps": retriever.settings.steps,
+        "layer_settings": str(retriever.settings), "pairs": source,
+        "chosen": list(retriever.settings.window), "steps": retriever.settings.steps,
         "rows": [
             {"name": m.name, "window": list(m.window or retriever.settings.window), "ndcg": n, "score_retention": k,
              "pair_retention": None if retentions is None else retentions[i]}
@@ -86,6 +94,7 @@ def ablate_command(
     save_ablation(folder / ABLATION_FILE, result)
     shown = table_lines(result)
     table([(h, "right" if i else "left") for i, h in enumerate(shown.heads)], shown.lines, shown.title)
+    out.print(shown.note, markup=False)
 
 
 def choose_changes(

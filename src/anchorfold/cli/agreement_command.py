@@ -11,7 +11,7 @@ import typer
 
 from anchorfold.cli.app import out
 from anchorfold.cli.bench_command import bench
-from anchorfold.cli.options import Device, ModelPlace, TrustRemoteCode
+from anchorfold.cli.options import AllowPickle, Device, ModelPlace, TrustRemoteCode
 from anchorfold.cli.printing import table
 from anchorfold.errors import AnchorFoldError
 
@@ -26,6 +26,7 @@ def agreement_command(
     model: ModelPlace = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
 ) -> None:  # fmt: skip
     """Compare answers from candidates with those from every page, and find how many candidates are enough.
 
@@ -37,7 +38,7 @@ def agreement_command(
     from anchorfold.index.agreement import agreement
 
     texts = read_texts(queries)
-    opened = Index.open(index, model, device=device, trust_remote_code=trust_remote_code)
+    opened = Index.open(index, model, device=device, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
     scanner = opened.scanner()
     if scanner.candidates is None:
         raise AnchorFoldError(f"{index} has {int(scanner.live.allowed.sum()):,} pages and no candidate stage: every search scores all of them.")  # fmt: skip  # noqa: E501

@@ -55,11 +55,12 @@ def common(
 
 
 def quiet_libraries() -> None:
-    """No progress bars and chatter of other libraries between our lines."""
-    from transformers.utils import logging
+    """Suppress progress bars and log messages of other libraries."""
+    from transformers.utils import logging as transformers_logging
 
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it logs two lines per retry
 
 
 def note(message: Any, *_: Any, **__: Any) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.cli.app import app, err, out
-from anchorfold.cli.options import Bidirectional, Calibration, Device, Methods, Model, TrustRemoteCode
+from anchorfold.cli.options import AllowPickle, Bidirectional, Calibration, Device, Methods, Model, TrustRemoteCode
 from anchorfold.cli.printing import table
 
 bench = typer.Typer(help="Measure what compression costs.", no_args_is_help=True)
@@ -36,6 +36,7 @@ def efficiency_command(
     to: Annotated[Path, typer.Option("--to", help="Where figures go, a folder a model in it.")] = Path("results"),
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
     bidirectional: Bidirectional = None,
 ) -> None:  # fmt: skip
     """Appendix E's protocol: 30 warm-up pages, three passes over 200 pages one at a time, a process a method.
@@ -56,7 +57,12 @@ def efficiency_command(
     from anchorfold.evaluation.run_folder import write_json
     from anchorfold.evaluation.validation import efficiency_table
 
-    options = {"device": device, "trust_remote_code": trust_remote_code, "bidirectional": bidirectional}
+    options = {
+        "device": device,
+        "trust_remote_code": trust_remote_code,
+        "allow_pickle": allow_pickle,
+        "bidirectional": bidirectional,
+    }
     rows: list[dict[str, Any]] = []
     header: dict[str, Any] = {}
     with err.status("preparing pages") as status, TemporaryDirectory() as folder:
@@ -75,9 +81,10 @@ def efficiency_command(
             rows.append(asdict(latency))
             calibrated_on = described.pop("calibrated_on") or header.get("calibrated_on", "")
             header = {**described, "calibrated_on": calibrated_on}
-    result = {**header, "corpus": Path(corpus).name, "ratio": ratio, "passes": passes, "rows": rows}
+    result = {**header, "corpus": Path(corpus).name, "ratio": ratio, "warm_up": warm_up, "passes": passes, "rows": rows}
     shown = efficiency_table(result)
     table([(h, "right" if i else "left") for i, h in enumerate(shown.heads)], shown.lines, shown.title)
+    out.print(shown.note, markup=False)
     path = to / f"{slug(Path(header['model']).name)}-{header['fingerprint'][:8]}" / EFFICIENCY_FILE
     write_json(path, result)
     out.print(f"wrote {path}", markup=False)

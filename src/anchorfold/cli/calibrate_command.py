@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorfold.cli.app import app, err, out, quiet_libraries
-from anchorfold.cli.options import Bidirectional, Device, TrustRemoteCode, numbers
+from anchorfold.cli.options import AllowPickle, Bidirectional, Device, TrustRemoteCode, numbers
 from anchorfold.cli.printing import table
 from anchorfold.errors import AnchorFoldError
 
 if TYPE_CHECKING:
     from anchorfold.evaluation.calibration import Calibration
     from anchorfold.evaluation.suitability import Suitability
+
+
+MIN_PAIRS = 100
 
 
 @app.command("calibrate", rich_help_panel="Science")
@@ -28,36 +31,46 @@ def calibrate_command(
     seed: Annotated[int, typer.Option(help="Of the choice of pairs.")] = 42,
     compare: Annotated[bool, typer.Option("--compare", help="Run every training-free method on them.")] = False,
     ratios: Annotated[str, typer.Option(help="Ratios to compare at.")] = "0.2,0.1,0.05",
-    to: Annotated[Path | None, typer.Option("--to", help="The settings file. Default: where `load` looks for it.")] = None,  # noqa: E501
+    save: Annotated[bool, typer.Option("--save", help="Write the settings where `load` looks for them: all later indexes and evaluations of this model use them.")] = False,  # noqa: E501
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the settings to this file.")] = None,
+    force: Annotated[bool, typer.Option("--force", help=f"Accept fewer than {MIN_PAIRS} pairs.")] = False,
     results: Annotated[Path | None, typer.Option(help="Store profiles and candidates there too, for `anchorfold report`.")] = None,  # noqa: E501
     figure: Annotated[Path | None, typer.Option(help="Draw profiles and paired gaps into this file.")] = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
     bidirectional: Bidirectional = None,
 ) -> None:  # fmt: skip
     """Find a backbone's layer window and depth from unlabelled pairs, as the paper's appendix D does.
 
-    Writes a small file where `anchorfold.load` looks for it: beside a folder's weights or adapters, else in your cache.
-    With --compare it tells which compressor keeps the most score on this backbone: learn that before you index a
-    million pages.
+    Nothing is written without --save or --output. --save writes where `anchorfold.load` looks: beside a folder's
+    weights or adapters, else in your cache. --compare ranks the compressors by the score they retain on this backbone.
 
     \b
     Examples
-      anchorfold calibrate ./my-model --pairs ./my-corpus
+      anchorfold calibrate ./my-model --pairs ./my-corpus --save
       anchorfold calibrate vidore/colpali-v1.3-hf --compare --figure calibration.png
     """
     from anchorfold.attention.layer_settings import write_settings
     from anchorfold.backbones import load
     from anchorfold.evaluation.calibration import CALIBRATION_FILE, calibrate
-    from anchorfold.evaluation.pairs import Pair, find_pairs
+    from anchorfold.evaluation.pairs import Pair, available_pairs, find_pairs
     from anchorfold.evaluation.run import model_folder
     from anchorfold.evaluation.run_folder import write_json
 
+    require_pairs(available_pairs(pairs, count), pairs, force)
     quiet_libraries()
-    retriever = load(model, device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional)
+    retriever = load(
+        model,
+        device=device,
+        trust_remote_code=trust_remote_code,
+        allow_pickle=allow_pickle,
+        bidirectional=bidirectional,
+    )
     retriever.warn_if_causal()
-    target = to or retriever.calibration_file
-    require_writable(target)
+    targets = [path for path in (output, retriever.calibration_file if save else None) if path is not None]
+    for target in targets:
+        require_writable(target)
     with err.status("reading pairs") as status:
 
         def counted() -> Iterator[Pair]:
@@ -66,16 +79,21 @@ def calibrate_command(
                 yield pair
 
         calibration = calibrate(retriever, counted())
-        show(calibration, retriever.family)
+        show(calibration, retriever.family, pairs)
         if compare:
             from anchorfold.evaluation.suitability import compare_on_pairs
 
             retriever.settings = calibration.settings
             show_comparison(compare_on_pairs(retriever, counted(), numbers(ratios, float)))
     verdict(calibration)
-    write_settings(target, calibration.settings)
-    found_by = f"load({model!r}, settings={str(to)!r}) reads it" if to else f"load({model!r}) finds it there"
-    out.print(f"wrote {target}: {found_by}", markup=False)
+    for target in targets:
+        write_settings(target, calibration.settings)
+        used = f"load({model!r})" if target != output else f"load({model!r}, settings={str(output)!r})"
+        out.print(f"wrote {target}: {used} uses it", markup=False)
+    if not targets:
+        out.print(
+            f"The settings are not saved: --save writes {retriever.calibration_file}, -o another file.", markup=False
+        )
     if results is not None:
         stored = model_folder(results, retriever) / CALIBRATION_FILE
         header = {"model": retriever.name, "family": retriever.family, "pairs": pairs}
@@ -88,20 +106,29 @@ def calibrate_command(
         out.print(f"wrote {figure}", markup=False)
 
 
+def require_pairs(available: int, pairs: str, force: bool) -> None:
+    """Refuse a calibration from so few pairs that chance would decide."""
+    if available < MIN_PAIRS and not force:
+        raise AnchorFoldError(
+            f"calibration needs at least {MIN_PAIRS} pairs, {pairs} gives {available}: use more pairs (--pairs, "
+            "--count), or accept these with --force."
+        )
+
+
 def require_writable(target: Path) -> None:
     """A calibration takes long: say at once that it could not be written."""
     folder = next(parent for parent in target.absolute().parents if parent.exists())
     if not os.access(target if target.exists() else folder, os.W_OK):
         raise AnchorFoldError(
-            f"{target} cannot be written: name another file with --to, and read it with load(..., settings=FILE)."
+            f"{target} cannot be written: name another file with --output, and read it with load(..., settings=FILE)."
         )
 
 
-def show(calibration: Calibration, family: str) -> None:
-    """The joint candidates, one a depth, with the paper's figures for the same backbone."""
+def show(calibration: Calibration, family: str, pairs: str) -> None:
+    """The joint candidates, one per depth, with the paper's figures for the same backbone and pairs."""
     from anchorfold.evaluation.validation import calibration_table
 
-    shown = calibration_table(calibration, family)
+    shown = calibration_table(calibration, family, pairs)
     table([(h, "right" if i else "left") for i, h in enumerate(shown.heads)], shown.lines, shown.title)
     first, last = calibration.settings.sap_window
     out.print(f"SAP's own rule chooses layers {first}-{last}.")

@@ -13,7 +13,7 @@ import typer
 
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
 from anchorfold.cli.index_command import clock, stopping
-from anchorfold.cli.options import Device, Quantization, TrustRemoteCode
+from anchorfold.cli.options import AllowPickle, Device, Quantization, TrustRemoteCode
 from anchorfold.cli.printing import collection_size, on_disk, path_bytes, size, table
 from anchorfold.errors import LockedError
 
@@ -44,6 +44,7 @@ def compress_command(
     wait: Annotated[bool, typer.Option(help="Wait if another process is writing to the index.")] = True,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:  # fmt: skip
     """Make vectors that you have smaller, without encoding a page again.
@@ -71,7 +72,7 @@ def compress_command(
         report = compress_source(
             opened, folder, compressor, model=model, bits=bits, stop=stop, wait=-1 if wait else 0, waiting=note,
             progress=lambda r: status.update(f"compressing {source}: {r.pages + r.unchanged:,} of {total:,} pages"),
-            device=device, trust_remote_code=trust_remote_code,
+            device=device, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle,
         )  # fmt: skip
         for name, why in report.skipped:
             err.print(f"skipped {name}: {why}", style="yellow", markup=False)

@@ -11,6 +11,7 @@ import typer
 from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
 from anchorfold.cli.options import (
+    AllowPickle,
     Batch,
     Bidirectional,
     Calibration,
@@ -48,6 +49,7 @@ def eval_command(
     keep_vectors: Annotated[bool, typer.Option("--keep-vectors", help="Store all vectors too (float16).")] = False,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
     bidirectional: Bidirectional = None,
 ) -> None:  # fmt: skip
     """Measure every method at every ratio: NDCG@5, what is kept of it and of the score; the paper's figures beside.
@@ -77,7 +79,13 @@ def eval_command(
     impossible: dict[str, str] = {}
     measured: set[str] = set()
     for name in names:
-        retriever = load(name, device=device, trust_remote_code=trust_remote_code, bidirectional=bidirectional)
+        retriever = load(
+            name,
+            device=device,
+            trust_remote_code=trust_remote_code,
+            allow_pickle=allow_pickle,
+            bidirectional=bidirectional,
+        )
         reasons = obstacles(chosen, retriever.settings)
         if reasons and len(names) == 1:
             raise AnchorFoldError(next(iter(reasons.values())))
@@ -120,6 +128,7 @@ def run_suites(
     plans = [Plan.of(c, len(methods)) for c in corpora]
     for plan in plans:
         err.print(str(plan), markup=False)
+    err.print(f"layer settings of {model.name}: {model.settings}", markup=False)
     if len(plans) > 1:
         pages, size = sum(p.pages for p in plans), sum(p.bytes for p in plans)
         err.print(f"together {pages:,} pages, {size / 1e9:.2f} GB in {base}", markup=False)

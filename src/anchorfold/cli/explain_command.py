@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from anchorfold.cli.app import app, note, out, quiet_libraries
-from anchorfold.cli.options import Device, ModelPlace, TrustRemoteCode
+from anchorfold.cli.options import AllowPickle, Device, ModelPlace, TrustRemoteCode
 from anchorfold.cli.printing import table
 from anchorfold.errors import AnchorFoldError
 
@@ -24,6 +24,7 @@ def explain_command(
     model: ModelPlace = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
 ) -> None:  # fmt: skip
     """Draw why a page matches: which patches answered which word, also on a compressed page.
 
@@ -37,7 +38,7 @@ def explain_command(
     from anchorfold.index import Index
 
     quiet_libraries()
-    opened = Index.open(index, model, device=device, trust_remote_code=trust_remote_code)
+    opened = Index.open(index, model, device=device, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
     document, number = split_page(page) if page else best_page(opened, query)
     if compare:
         from anchorfold.backbones.encoder import require_comparable

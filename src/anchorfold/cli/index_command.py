@@ -16,8 +16,8 @@ import typer
 
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
 from anchorfold.cli.describe_command import note_unmatched
-from anchorfold.cli.options import CLUSTER, Bidirectional, Device, TrustRemoteCode
-from anchorfold.cli.printing import as_json_info, on_disk, plain, size, table, times_smaller
+from anchorfold.cli.options import CLUSTER, AllowPickle, Bidirectional, Device, TrustRemoteCode
+from anchorfold.cli.printing import as_json_info, layer_settings, on_disk, plain, size, table, times_smaller
 from anchorfold.errors import AnchorFoldError, LockedError
 from anchorfold.index.sizes import SMALL_BITS, SMALL_RATIO
 
@@ -50,6 +50,7 @@ def index_command(
     device: Device = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Pages a forward pass.")] = None,
     trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
     bidirectional: Bidirectional = None,
     ray: Annotated[str | None, typer.Option(help="Encode on a Ray cluster: auto, local, or the HOST:PORT of its head.", rich_help_panel=CLUSTER)] = None,  # noqa: E501
     workers: Annotated[int | None, typer.Option(min=1, help="Encoders on the cluster. Default: as many as fit.", rich_help_panel=CLUSTER)] = None,  # noqa: E501
@@ -101,7 +102,7 @@ def index_command(
         index = Index.open_or_create(
             to, model, choose_compressor(method, ratio, cap) if given else None, bits=bits, thumbnails=thumbnails,
             provenance=provenance, text=text, ocr=ocr, device=device, trust_remote_code=trust_remote_code,
-            bidirectional=bidirectional,
+            allow_pickle=allow_pickle, bidirectional=bidirectional,
         )  # fmt: skip
         with stopping() as stop, showing() as progress:
             report = index.add(
@@ -250,7 +251,7 @@ def summarise(index: Index, report: AddReport, as_json: bool, with_table: bool =
         )
     note_unmatched(report.unmatched)
     if as_json:
-        print(json.dumps({**asdict(report), "index": as_json_info(info)}))
+        print(json.dumps({**asdict(report), "index": as_json_info(info, index.settings)}))
     if as_json or not with_table:
         return
     changes = f"{report.added} new, {report.changed} changed, {report.unchanged} unchanged"
@@ -263,6 +264,7 @@ def summarise(index: Index, report: AddReport, as_json: bool, with_table: bool =
         ("vectors after", f"{info.vectors:,} ({size(info.vector_bytes)} as {index.settings.type_name})"),
         ("times smaller", times_smaller(info)),
         ("on disk", on_disk(info)),
+        ("layer settings", layer_settings(index.settings)),
         ("skipped", len(report.skipped)),
     ]
     if report.texts:

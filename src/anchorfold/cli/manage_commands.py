@@ -10,7 +10,16 @@ import typer
 
 from anchorfold.cli.app import app, err, out
 from anchorfold.cli.options import Quantization
-from anchorfold.cli.printing import as_json_info, collection_size, on_disk, path_bytes, size, table, times_smaller
+from anchorfold.cli.printing import (
+    as_json_info,
+    collection_size,
+    layer_settings,
+    on_disk,
+    path_bytes,
+    size,
+    table,
+    times_smaller,
+)
 from anchorfold.errors import AnchorFoldError
 
 
@@ -56,9 +65,10 @@ def info_command(
     """
     from anchorfold.index import Index
 
-    info = Index.open(index).info()
+    opened = Index.open(index)
+    info = opened.info()
     if as_json:
-        print(json.dumps(as_json_info(info)))
+        print(json.dumps(as_json_info(info, opened.settings)))
         return
     settings = dict(info.settings)
     rows: list[tuple[str, object]] = [
@@ -74,6 +84,7 @@ def info_command(
         ("model", f"{info.model} ({settings.pop('fingerprint')})"),
         ("columns", ", ".join(f"{name} {kind}" for name, kind in info.columns.items())),
         ("method", f"{info.method} " + "  ".join(f"{k} {v}" for k, v in settings.items())),
+        ("layer settings", layer_settings(opened.settings)),
     ]
     table([("index", "left"), (str(index), "left")], rows)
 

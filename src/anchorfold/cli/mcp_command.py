@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from anchorfold.cli.app import app, err, quiet_libraries
-from anchorfold.cli.options import Device, ModelPlace, TrustRemoteCode
+from anchorfold.cli.options import AllowPickle, Device, ModelPlace, TrustRemoteCode
 from anchorfold.cli.serve_command import bind
 from anchorfold.errors import AnchorFoldError
 
@@ -22,6 +22,7 @@ def mcp_command(
     model: ModelPlace = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
 ) -> None:  # fmt: skip
     """Let agents search an index: a Model Context Protocol server, read-only.
 
@@ -31,14 +32,16 @@ def mcp_command(
       anchorfold mcp my.index --http         for several agents, at http://127.0.0.1:8766/mcp
     """
     try:
-        from anchorfold.serve.mcp_server import create_server
+        from anchorfold.serve.mcp_server import create_server, http_app
     except ImportError as error:
         raise AnchorFoldError("the server for agents needs its protocol: pip install 'anchorfold[mcp]'.") from error
     from anchorfold.index import Index
     from anchorfold.serve.library import Library
 
     quiet_libraries()
-    server = create_server(Library(Index.open(index, model, device=device, trust_remote_code=trust_remote_code)))
+    server = create_server(
+        Library(Index.open(index, model, device=device, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle))
+    )
     if not http:
         server.run("stdio")
         return
@@ -48,7 +51,7 @@ def mcp_command(
     from anchorfold.serve.guard import LOOPBACK, Guard, new_token
 
     token = None if host in LOOPBACK else new_token()
-    config = server_config(Guard(server.streamable_http_app(host=host), token), host, port)
+    config = server_config(Guard(http_app(server, host), token), host, port)
     sock = bind(config)
     address = f"http://{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}/mcp"
     err.print(f"Agents find {index} at {address}   (Ctrl-C ends it)", markup=False)

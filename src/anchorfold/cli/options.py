@@ -17,6 +17,9 @@ Device = Annotated[
     str | None, typer.Option(help="cuda, mps or cpu.", callback=lambda name: name and check_device(name))
 ]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")]
+AllowPickle = Annotated[
+    bool, typer.Option("--allow-pickle", help="Load weights from pickle files, which can run code.")
+]
 Bidirectional = Annotated[
     bool | None, typer.Option("--bidirectional/--causal", help="ColQwen2.5: without or with its causal mask.")
 ]

@@ -12,6 +12,7 @@ from anchorfold.cli.app import out
 if TYPE_CHECKING:
     from anchorfold.index.export import CollectionSize
     from anchorfold.index.store.info import IndexInfo
+    from anchorfold.index.store.settings import IndexSettings
 
 
 def size(count: float) -> str:
@@ -53,12 +54,21 @@ def times_smaller(info: IndexInfo) -> str:
     return f"{info.times_smaller:.1f} without {apart}; vectors alone {info.vectors_times_smaller:.1f}"
 
 
-def as_json_info(info: IndexInfo) -> dict[str, Any]:
+def layer_settings(settings: IndexSettings) -> str:
+    """Return the layer settings that an index was made with, and their source."""
+    from anchorfold.attention.layer_settings import LayerSettings
+
+    if settings.layers is None:  # version 0.1
+        return f"layers {settings.window[0]}-{settings.window[1]}, {settings.steps} steps (unknown source)"
+    return str(LayerSettings.from_dict(settings.layers))
+
+
+def as_json_info(info: IndexInfo, settings: IndexSettings) -> dict[str, Any]:
     """What an index holds as JSON."""
     from dataclasses import asdict
 
     ratios = {name: round(getattr(info, name), 3) for name in ("times_smaller", "vectors_times_smaller")}
-    return {**asdict(info), **ratios}
+    return {**asdict(info), **ratios, "layer_settings": settings.layers}
 
 
 def table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]], title: str | None = None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from anchorfold.cli.app import app, err
-from anchorfold.cli.options import Device, ModelPlace, TrustRemoteCode
+from anchorfold.cli.options import AllowPickle, Device, ModelPlace, TrustRemoteCode
 from anchorfold.cli.printing import table
 from anchorfold.errors import AnchorFoldError
 
@@ -35,6 +35,7 @@ def search_command(
     model: ModelPlace = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
 ) -> None:  # fmt: skip
     """Find the pages that answer a query.
 
@@ -51,7 +52,7 @@ def search_command(
         raise AnchorFoldError("no query: give one in quotes, or --queries FILE.")
     from anchorfold.index import Index
 
-    opened = Index.open(index, model, device=device, trust_remote_code=trust_remote_code)
+    opened = Index.open(index, model, device=device, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
     answers = opened.search(
         texts,
         top,

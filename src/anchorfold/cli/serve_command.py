@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anchorfold.cli.app import app, out, quiet_libraries
-from anchorfold.cli.options import CLUSTER, Device, ModelPlace, TrustRemoteCode
+from anchorfold.cli.options import CLUSTER, AllowPickle, Device, ModelPlace, TrustRemoteCode
 from anchorfold.errors import AnchorFoldError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def serve_command(
     model: ModelPlace = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
     ray: Annotated[str | None, typer.Option(help="Search on a Ray cluster: auto, local, or the HOST:PORT of its head.", rich_help_panel=CLUSTER)] = None,  # noqa: E501
     shards: Annotated[int, typer.Option(min=1, help="Processes of the cluster that share the pages.", rich_help_panel=CLUSTER)] = 2,  # noqa: E501
     allow_partial: Annotated[bool, typer.Option("--allow-partial", help="Answer without shards that are silent, and say so.", rich_help_panel=CLUSTER)] = False,  # noqa: E501
@@ -52,7 +53,7 @@ def serve_command(
     from anchorfold.serve.library import Library
 
     quiet_libraries()
-    options: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
+    options: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
     with ExitStack() as stack:
         opened: Index
         if ray is None:

@@ -41,7 +41,7 @@ def connection(address: str) -> Iterator[Any]:
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody was asked
     if address == "local":
-        with _own_token():
+        with _own_token(), _loopback_only():
             yield from _connected(ray, address, {"include_dashboard": False})
         return
     if address != "auto":
@@ -89,6 +89,23 @@ def _own_token() -> Iterator[None]:
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
+
+
+@contextmanager
+def _loopback_only() -> Iterator[None]:
+    """Bind all processes of a new local cluster to 127.0.0.1.
+
+    Ray replaces a loopback address by that of a network interface and then listens on all interfaces, unless this
+    constant says that the platform has no clusters. It is the default on macOS and Windows.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def _require_listener(address: str) -> None:

@@ -23,7 +23,8 @@ class AnchorFold(BudgetCompressor):
     """The paper's method: the most central tokens become anchors, and every other token folds into its nearest one.
 
     Args:
-        ratio, cap: the budget, exactly one of them.
+        ratio: share of a page's vectors to keep, in (0, 1].
+        cap: maximum vectors per page. Give either `ratio` or `cap`.
         steps: propagation depth K; the backbone's calibrated one (6 in the paper) if None.
         window: first and last layer, zero-based, inclusive; the backbone's calibrated one if None.
         anchors: "centrality", or "random" with `seed` (the ablation without centrality selection), or "similarity":

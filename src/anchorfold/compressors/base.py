@@ -177,8 +177,25 @@ OURS = {
     "spread-fold": "spread_fold:SpreadFold",
     "ward": "ward:Ward",
 }
+ALIASES = {
+    "kmeans": "semantic-clustering",
+    "clustering": "semantic-clustering",
+    "pooling": "1d-pooling",
+    "meanpooling": "1d-pooling",
+    "tokenpooling": "ward",
+    "hierarchical": "ward",
+    "hierarchicalpooling": "ward",
+    "agglomerative": "ward",
+    "pruning": "docpruner",
+    "randompruning": "random",
+    "full": "none",
+    "fullindex": "none",
+}
 COMPRESSORS: Registry[type[Compressor]] = Registry(
-    "anchorfold.compressors", "compressor", {name: f"anchorfold.compressors.{where}" for name, where in OURS.items()}
+    "anchorfold.compressors",
+    "compressor",
+    {name: f"anchorfold.compressors.{where}" for name, where in OURS.items()},
+    ALIASES,
 )
 C = TypeVar("C", bound=type[Compressor])
 

@@ -23,9 +23,11 @@ class FocusClustering(SemanticClustering):
     many tokens share what it needs: the full centrality would count them twice.
 
     Args:
-        ratio, cap: the budget, exactly one of them.
+        ratio: share of a page's vectors to keep, in (0, 1].
+        cap: maximum vectors per page. Give either `ratio` or `cap`.
         seed: of the k-means++ start.
-        steps, window: AnchorFold's.
+        steps: propagation steps of AnchorFold's centrality.
+        window: first and last layer of AnchorFold's centrality.
 
     >>> len(model.encode_pages(images[:1], FocusClustering(ratio=0.1))[0])
     13

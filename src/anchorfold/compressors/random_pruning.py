@@ -13,7 +13,8 @@ class RandomPruning(BudgetCompressor):
     """Keep m tokens drawn without replacement, anew for each page.
 
     Args:
-        ratio, cap: the budget, exactly one of them.
+        ratio: share of a page's vectors to keep, in (0, 1].
+        cap: maximum vectors per page. Give either `ratio` or `cap`.
         seed: of the draw.
 
     >>> len(model.encode_pages(images[:1], RandomPruning(ratio=0.1))[0])

@@ -15,7 +15,8 @@ class SAP(BudgetCompressor):
     """Top m by visual in-degree: raw columns of the full softmax, mean over heads and over the window's layers.
 
     Args:
-        ratio, cap: the budget, exactly one of them.
+        ratio: share of a page's vectors to keep, in (0, 1].
+        cap: maximum vectors per page. Give either `ratio` or `cap`.
         window: first and last layer, zero-based, inclusive; the backbone's calibrated SAP window if None.
 
     >>> len(model.encode_pages(images[:1], SAP(ratio=0.1))[0])

@@ -14,7 +14,8 @@ class SemanticClustering(BudgetCompressor):
     """Lloyd's k-means (k-means++ start, on the model's device) with m clusters; means, L2-normalised.
 
     Args:
-        ratio, cap: the budget, exactly one of them.
+        ratio: share of a page's vectors to keep, in (0, 1].
+        cap: maximum vectors per page. Give either `ratio` or `cap`.
         seed: of the k-means++ start.
 
     >>> len(model.encode_pages(images[:1], SemanticClustering(ratio=0.1))[0])

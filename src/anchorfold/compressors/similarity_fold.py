@@ -18,7 +18,8 @@ class SimilarityFold(SpreadFold):
     52
 
     Args:
-        ratio, cap: the budget, exactly one of them.
+        ratio: share of a page's vectors to keep, in (0, 1].
+        cap: maximum vectors per page. Give either `ratio` or `cap`.
         steps: propagation depth K; the backbone's calibrated one (6 in the paper) if None.
     """
 

@@ -141,6 +141,7 @@ def run_job(job: dict[str, Any]) -> tuple[Latency, dict[str, Any]]:
     header = {
         "model": model.name, "family": model.family, "fingerprint": model.fingerprint, "device": str(model.device),
         "dtype": str(model.dtype), "pages": len(images), "calibrated_on": calibrated_on,
+        "layer_settings": str(model.settings),
     }  # fmt: skip
     return latency, header
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from anchorfold._registry import choose_from
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.compressors import COMPRESSORS, AnchorFold, Compressor, FullIndex, compressor, compressor_names
 from anchorfold.errors import AnchorFoldError
@@ -87,7 +88,8 @@ def choose_methods(names: str, ratios: Sequence[float], caps: Sequence[int] = ()
 
     Args:
         names: with commas between; `all` stands for the paper's methods, `name@0.1` and `name@cap128` for one budget.
-        ratios, caps: the budgets of names without one.
+        ratios: budgets of names without one.
+        caps: further budgets of names without one, in vectors per page.
 
     >>> [m.label for m in choose_methods("anchorfold,sap@cap9", [0.2, 0.1])]
     ['none@1', 'anchorfold@0.2', 'anchorfold@0.1', 'sap@cap9']
@@ -98,7 +100,7 @@ def choose_methods(names: str, ratios: Sequence[float], caps: Sequence[int] = ()
     for text in (t for part in parts for t in (paper_methods() if part == "all" else (part,))):
         name, _, budget = text.partition("@")
         if name not in known:
-            raise AnchorFoldError(f"there is no method {name!r}: choose among {', '.join(sorted(known))}.")
+            raise AnchorFoldError(f"there is no method {name!r}: {choose_from(name, known, COMPRESSORS.aliases)}")
         if name == FullIndex.name:
             continue
         budgets = [Method(name, ratio=r) for r in ratios]

@@ -49,6 +49,13 @@ def find_pairs(source: str, pixels: int, count: int = COUNT, seed: int = SEED) -
     return training_pairs(source, count, seed)
 
 
+def available_pairs(source: str, count: int) -> int:
+    """Return how many pairs `find_pairs` can give; a data set of the hub is assumed to have `count`."""
+    if (Path(source) / QUERIES_FILE).is_file():
+        return min(count, sum(len(query.relevant) for query in local_corpus(source).queries))
+    return count
+
+
 def held_out_pairs(
     source: str | None, corpora: Sequence[Corpus], pixels: int, count: int
 ) -> tuple[Iterator[Pair], str, bool]:

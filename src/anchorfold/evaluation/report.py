@@ -28,7 +28,7 @@ def report_tables(findings: Findings) -> list[tuple[str, list[Table]]]:
         ("Suites", suite_tables(suites)),
         ("Against trained compression", cap_tables(findings.suites)),
         ("Ablations, windows and depths", [table_lines(a) for a in findings.ablations]),
-        ("Calibration", [_named(calibration_table(c, d["family"]), d) for d, c in findings.calibrations]),
+        ("Calibration", [_named(calibration_table(c, d["family"], d["pairs"]), d) for d, c in findings.calibrations]),
         ("What it costs to index", [efficiency_table(e) for e in findings.efficiencies]),
         ("Data sets", [t for s in suites for t in data_set_tables(s)]),
         ("Corpora", [t for s in alone for results in s.sets.values() for t in corpus_tables(results)]),
@@ -141,7 +141,7 @@ def corpus_tables(results: dict[str, Any]) -> list[Table]:
     title = (
         f"{results['corpus']} with {results['model']}: {results['pages']:,} pages, {results['queries_asked']:,} queries"
     )
-    tables = method_tables(results["rows"], title, calibration_note(results))
+    tables = method_tables(results["rows"], title, " ".join(setting_notes(results)))
     if lines := duels(results):
         heads = ("AnchorFold against", "ratio", "NDCG@5", "95 % interval", "score retained", "95 % interval")
         tables.append(Table("Paired differences, in points, over the same queries", heads, lines))
@@ -164,14 +164,16 @@ def duels(results: dict[str, Any]) -> list[tuple[str, ...]]:
     return lines
 
 
-def calibration_note(results: dict[str, Any]) -> str:
-    """Which pages thresholds were calibrated on, if any method has one."""
+def setting_notes(results: dict[str, Any]) -> list[str]:
+    """The layer settings and their source, and which pages thresholds were calibrated on, if any method has one."""
+    layers = results.get("layer_settings")
+    notes = [f"Layer settings of {results['model']}: {layers}."] if layers else []
     source = results.get("calibrated_on")
-    return f"Thresholds (DocPruner) were calibrated on {source}." if source else ""
+    return [*notes, *([f"Thresholds (DocPruner) were calibrated on {source}."] if source else [])]
 
 
 def _notes(suite: Suite) -> list[str]:
-    notes = list(dict.fromkeys(filter(None, (calibration_note(s) for s in suite.sets.values()))))
+    notes = list(dict.fromkeys(note for results in suite.sets.values() for note in setting_notes(results)))
     size = paper.suite_size(suite.benchmark) if suite.benchmark in PAPER_SUITES else None
     if size is not None and not suite.complete:
         notes.append(f"{suite.model}: {len(suite.sets)} of {size} data sets, so without the paper's figures.")

@@ -57,7 +57,9 @@ def evaluate(
         tell: is given lines on how far it is.
         calibrated_on: which pages the compressors were calibrated on.
         experiment: what is compared: methods, or the variants, windows or depths of one.
-        batch, loaders, keep_vectors: as in `score_pages`.
+        batch: as in `score_pages`.
+        loaders: as in `score_pages`.
+        keep_vectors: as in `score_pages`.
     """
     plan = Plan.of(corpus, len(methods))
     line = progress_line(plan)
@@ -72,6 +74,7 @@ def evaluate(
         "experiment": experiment, "corpus": corpus.name, "benchmark": corpus.benchmark, "model": model.name,
         "family": model.family, "fingerprint": model.fingerprint, "universal": model.settings.universal,
         "layers": model.settings.layers, "window": model.settings.window, "steps": model.settings.steps,
+        "layer_settings": str(model.settings),
         "calibrated_on": calibrated_on, "pages": len(scored.pages), "queries_asked": len(corpus.queries),
         "full_vectors": measured[FULL].vectors, "dim": scored.dim,
     }  # fmt: skip

@@ -23,9 +23,10 @@ class Table:
 
 
 def method_tables(rows: Sequence[Mapping[str, Any]], title: str, note: str = "") -> list[Table]:
-    """A line a method, with the paper's figure where it has the same cell; and kinds of queries, if several."""
+    """A line per method, and kinds of queries if there are several; the paper's column only if it has such cells."""
     ours = frozenset(i for i, r in enumerate(rows) if r["method"] == OURS)
-    tables = [Table(title, HEADS, [cells(r) for r in rows], ours, note)]
+    columns = len(HEADS) if any(r["paper"] is not None for r in rows) else len(HEADS) - 1
+    tables = [Table(title, HEADS[:columns], [cells(r)[:columns] for r in rows], ours, note)]
     kinds = list(rows[0]["by_kind"])
     if len(kinds) > 1:
         lines = [(r["label"], *(f"{r['by_kind'][k]:.1f}" for k in kinds)) for r in rows]

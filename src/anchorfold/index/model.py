@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anchorfold.backbones.load_options import select_stored
 from anchorfold.backbones.query_encoders import load_query_encoder
 from anchorfold.errors import AnchorFoldError, MismatchError
 from anchorfold.index.store.settings import IndexSettings
@@ -35,7 +36,8 @@ class IndexModel:
         path: the index, for messages.
         settings: what it was made with.
         given: an encoder, or where the model is now; None for the place that the index remembers.
-        load_options: for `anchorfold.load`; what is not given is as the index remembers.
+        load_options: for `anchorfold.load`. The index supplies defaults for `revision`, `bidirectional` and
+            `merge_adapters` only.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class IndexModel:
         return (light or self.encoder).encode_queries(texts)
 
     def _load(self) -> PageEncoder:
-        stored = dict(self.settings.load_options)
+        stored = select_stored(self.settings.load_options)
         if self._place is not None:
             stored.pop("revision", None)  # of the model's old place
         try:

@@ -13,14 +13,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
-from langchain_core.documents import Document
-from langchain_core.retrievers import BaseRetriever
-from pydantic import Field, PrivateAttr
-
+from anchorfold.errors import MissingExtraError
 from anchorfold.index import Index
 from anchorfold.index.hits import Mode
 from anchorfold.integrations.pages import PageRetriever, RetrievedPage
+
+try:
+    from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
+    from langchain_core.documents import Document
+    from langchain_core.retrievers import BaseRetriever
+    from pydantic import Field, PrivateAttr
+except ImportError as error:
+    raise MissingExtraError("LangChain", "langchain", error) from None
 
 
 class AnchorFoldRetriever(BaseRetriever):

@@ -13,13 +13,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from llama_index.core.callbacks import CallbackManager
-from llama_index.core.retrievers import BaseRetriever
-from llama_index.core.schema import ImageNode, NodeWithScore, QueryBundle
-
+from anchorfold.errors import MissingExtraError
 from anchorfold.index import Index
 from anchorfold.index.hits import Mode
 from anchorfold.integrations.pages import PageRetriever, RetrievedPage
+
+try:
+    from llama_index.core.callbacks import CallbackManager
+    from llama_index.core.retrievers import BaseRetriever
+    from llama_index.core.schema import ImageNode, NodeWithScore, QueryBundle
+except ImportError as error:
+    raise MissingExtraError("LlamaIndex", "llamaindex", error) from None
 
 
 class AnchorFoldRetriever(BaseRetriever):

@@ -17,14 +17,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from sentence_transformers.multi_vector_encoder.modules import BaseTokenPooling
 from torch import Tensor
 
 from anchorfold._numerics import unit, widen
 from anchorfold.compressors import COMPRESSORS, Compressor
-from anchorfold.errors import AnchorFoldError
+from anchorfold.errors import AnchorFoldError, MissingExtraError
 from anchorfold.fold import combine
 from anchorfold.vectors.given import attention_missing, compress, needs_attention
+
+try:
+    from sentence_transformers.multi_vector_encoder.modules import BaseTokenPooling
+except ImportError as error:
+    raise MissingExtraError("sentence-transformers", "multivector", error) from None
 
 
 class CompressorPooling(BaseTokenPooling):

@@ -22,6 +22,8 @@ PAGE_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"x-frame-options", b"DENY"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
     (
         b"content-security-policy",
         b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -39,14 +41,14 @@ class Guard:
     """ASGI middleware: asks for the token if there is one, and for a local name if there is none.
 
     Without a token only this machine can connect; a web page that points its own name at 127.0.0.1 is refused by the
-    Host header.
+    Host header. Requests that a web page of another origin sends are refused in both cases.
     """
 
     def __init__(self, app: Any, token: str | None) -> None:
         self.app, self.token = app, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request pass, or answer 400, 401 or 421."""
+        """Let a request pass, or answer 400, 401, 403 or 421."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -57,6 +59,9 @@ class Guard:
             return
         if self.token is None and not any(map(LOCAL_HOST.fullmatch, hosts)):
             await refuse(send, 421, "this server answers to localhost only")
+            return
+        if is_cross_site(scope, headers):
+            await refuse(send, 403, "cross-site request refused: open this server in its own browser tab")
             return
         given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
         in_address = self.token is not None and self._same(given)
@@ -99,6 +104,21 @@ class Bounded:
             await self.app(scope, receive, send)
         finally:
             self.now -= 1
+
+
+def is_cross_site(scope: Scope, headers: dict[str, str]) -> bool:
+    """Return whether a browser sent a request on behalf of a page of another origin.
+
+    Programs other than browsers send neither header. A link from another site may open the search page itself, which
+    contains no data.
+    """
+    host = headers.get("host", "").lower()
+    if "origin" in headers and headers["origin"].lower() not in (f"http://{host}", f"https://{host}"):
+        return True
+    if headers.get("sec-fetch-site", "none") in ("none", "same-origin"):
+        return False
+    opens_page = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return not (opens_page and scope["method"] == "GET" and scope["path"] == "/")
 
 
 def bearer(headers: dict[str, str]) -> str:

@@ -24,6 +24,7 @@ from anchorfold.index.hits import Mode
 from anchorfold.serve.library import Library, PageReference
 
 MAX_TOP, MAX_SIDE, MAX_QUERY, MAX_DOCUMENTS, MAX_WHERE = 50, 2000, 1000, 1000, 2000
+MAX_SESSIONS, SESSION_IDLE_SECONDS = 100, 600.0  # over HTTP
 INSTRUCTIONS = (
     "Visual search over the pages of documents: PDFs, slides, scans. Search first; then look at the pages that it "
     "found with page_image, which shows tables, charts and scans as they are, or read page_text where there is a text "
@@ -196,3 +197,14 @@ def create_server(library: Library) -> MCPServer[Any]:
             return text_of(page)
 
     return server
+
+
+def http_app(server: MCPServer[Any], host: str, idle_seconds: float = SESSION_IDLE_SECONDS) -> Any:
+    """Return the ASGI application that serves streamable HTTP at /mcp.
+
+    Args:
+        server: the result of `create_server`.
+        host: the address to bind to; on a loopback address the protocol checks the Host and Origin headers.
+        idle_seconds: time after which a session without requests is closed.
+    """
+    return server.streamable_http_app(host=host, session_idle_timeout=idle_seconds, max_sessions=MAX_SESSIONS)

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
+from anchorfold.vectors.npy_format import read_array
 from anchorfold.vectors.source import VectorPage, VectorSource, Wanted, split_name
 
 
@@ -40,7 +39,10 @@ class NpySource(VectorSource):
         for name in self._names:
             document, page = split_name(name.removesuffix(".npy"))
             if wanted(document, page):
+                path = Path(self.address) / name
                 try:
-                    yield VectorPage(document, page, np.load(Path(self.address) / name, allow_pickle=False))
-                except (OSError, ValueError, EOFError) as error:
+                    with path.open("rb") as file:
+                        vectors = read_array(file, path.stat().st_size)
+                    yield VectorPage(document, page, vectors)
+                except (OSError, ValueError, EOFError, MemoryError) as error:
                     yield VectorPage(document, page, None, f"{name} cannot be read ({error})")

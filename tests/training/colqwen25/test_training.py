@@ -157,7 +157,7 @@ def test_commands_take_the_result_as_they_take_any_model(trained, material, tmp_
     outputs = {}
 
     def commands():
-        outputs["calibrate"] = run("calibrate", model, "--pairs", corpus, "--count", 24)
+        outputs["calibrate"] = run("calibrate", model, "--pairs", corpus, "--count", 24, "--force", "--save")
         run("eval", corpus, "--model", model, "--methods", "anchorfold", "--cap", 4, "--to", tmp_path / "results")
         run("index", corpus / "pdfs", "--model", model, "--cap", 4, "--no-text", "--to", tmp_path / "my.index")
         outputs["search"] = run("search", tmp_path / "my.index", *names, "--json")

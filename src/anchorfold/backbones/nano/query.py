@@ -59,7 +59,9 @@ def word_vectors(own: Tensor, spelling: Tensor, rows: Tensor, features: Tensor, 
     Args:
         own: `(vocabulary, d)` vectors of known words.
         spelling: `(features, d)` vectors of spelling features.
-        rows, features, offsets: what `WordIndex.lookup` gives.
+        rows: rows of `own`, as `WordIndex.lookup` returns them.
+        features: rows of `spelling`, as `WordIndex.lookup` returns them.
+        offsets: where the features of each word begin.
     """
     import torch.nn.functional as F
 
