@@ -71,12 +71,12 @@ def invented_rows(first: int, count: int, text: bool, seed: int = 0) -> list[Pag
                 True,
                 page,
                 text=PageText(written) if text else None,
-            )  # fmt: skip
+            )
         )
     return rows
 
 
-def build(folder: Path, pages: int, bits: int, text: bool, batch: int) -> None:
+def build(folder: Path, pages: int, bits: int, text: bool, batch: int, lists: bool) -> None:
     """Write an index of invented pages."""
     store = invented_store(folder, bits, text)
     began = time.perf_counter()
@@ -87,7 +87,10 @@ def build(folder: Path, pages: int, bits: int, text: bool, batch: int) -> None:
                 f"{first + batch:,} pages, {(first + batch) / (time.perf_counter() - began):,.0f} per second",
                 file=sys.stderr,
             )
-        store.finish()
+        if lists:
+            store.finish()
+        else:
+            store.tidy()
     print(f"built in {time.perf_counter() - began:.0f} s, {folder_bytes(folder) / pages:.0f} bytes per page")
 
 
@@ -175,11 +178,12 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=100_000)
     parser.add_argument("--bits", type=int, default=1)
     parser.add_argument("--text", action="store_true")
+    parser.add_argument("--no-lists", action="store_true", help="without posting lists: searches scan every page")
     parser.add_argument("--batch", type=int, default=20_000)
     parser.add_argument("--batches", type=int, default=10)
     arguments = parser.parse_args()
     if arguments.command == "build":
-        build(arguments.index, arguments.pages, arguments.bits, arguments.text, arguments.batch)
+        build(arguments.index, arguments.pages, arguments.bits, arguments.text, arguments.batch, not arguments.no_lists)
     elif arguments.command == "measure":
         measure(arguments.index)
     else:

@@ -58,8 +58,8 @@ def layer_settings(settings: IndexSettings) -> str:
     """Return the layer settings that an index was made with, and their source."""
     from anchorfold.attention.layer_settings import LayerSettings
 
-    if settings.layers is None:  # version 0.1
-        return f"layers {settings.window[0]}-{settings.window[1]}, {settings.steps} steps (unknown source)"
+    if settings.layers is None:
+        return "not recorded"
     return str(LayerSettings.from_dict(settings.layers))
 
 
