@@ -28,6 +28,7 @@ from anchorfold.index import candidate_files, scan
 from anchorfold.index.embedded import EmbeddedStore, check_index
 from anchorfold.index.hits import Selection
 from anchorfold.index.store import column_file
+from anchorfold.index.store.records import Plain
 from anchorfold.index.store.segment import Segment
 from benchmarks.small_index import (
     add_document,
@@ -40,16 +41,21 @@ from benchmarks.small_index import (
 )
 
 DOCUMENTS = [f"document{number:02}" for number in range(24)]
+LIMITS = (
+    (column_file, "BLOCK", 128),
+    (candidate_files, "FIRST_PAGES", 10),
+    (candidate_files, "LISTED_ROWS", 5),
+    (scan, "CANDIDATES", 20),
+    (scan, "FEW_PAGES", 2),
+)
 FILTERED = ("documents", "filter")
 LOST_PAGES = 12  # of all pages, at most: one flip damages one block of one vector file
 
 
 def use_small_limits() -> None:
     """Build posting lists for small indexes, and cover few pages by one checksum."""
-    column_file.BLOCK = 128
-    candidate_files.FIRST_PAGES = 10
-    candidate_files.LISTED_ROWS = 5
-    scan.CANDIDATES, scan.FEW_PAGES = 20, 2
+    for module, name, value in LIMITS:
+        setattr(module, name, value)
 
 
 def make_flippable(folder: Path) -> None:
@@ -60,7 +66,9 @@ def make_flippable(folder: Path) -> None:
         store.append(rows[:36])
         store.append(rows[36:])
         store.append(document_rows("removed") + document_rows("gone") + document_rows("small"))
-        values = {source(name): {"year": 2000 + i % 5, "team": "sales"} for i, name in enumerate(DOCUMENTS)}
+        values: dict[str, dict[str, Plain | None]] = {
+            source(name): {"year": 2000 + i % 5, "team": "sales"} for i, name in enumerate(DOCUMENTS)
+        }
         store.set_metadata(values, {"year": "integer", "team": "text"})
         store.remove([source("removed"), source("gone")])
         add_document(store, DOCUMENTS[0], 2)

@@ -10,12 +10,13 @@ from fastapi.testclient import TestClient
 from anchorfold import Index, Pooling1D, UnavailableError
 from anchorfold.cluster import ShardedIndex
 from anchorfold.cluster.shard import Shard
-from anchorfold.cluster.sharded import ShardSearch, shard_cpus
+from anchorfold.cluster.sharded import ShardSearch, _is_newer, shard_cpus
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index import ingest
 from anchorfold.index.hits import Selection
 from anchorfold.index.searching import visual_hits
 from anchorfold.index.store import sqlite_store
+from anchorfold.index.store.records import Version
 from anchorfold.serve.app import create_app
 from anchorfold.serve.library import Library
 from tests.number_reader import NumberReader, write_pdf
@@ -166,3 +167,17 @@ def test_shards_take_so_little_that_all_have_room(processors, shards, cpus):
 def test_no_shards_are_refused(index):
     with pytest.raises(AnchorFoldError, match="at least 1 shard"), ShardedIndex.open(index.path, shards=0):
         pass
+
+
+@pytest.mark.parametrize(
+    ("found", "newer"),
+    [
+        (Version("a", 3, "x"), False),  # the requested commit
+        (Version("a", 2, "w"), False),
+        (Version("a", 4, "y"), True),
+        (Version("a", 3, "z"), True),  # a restored backup that was written again
+        (Version("b", 1, "q"), True),  # the index was re-created
+    ],
+)
+def test_which_answers_of_shards_are_newer(found, newer):
+    assert _is_newer(found, Version("a", 3, "x")) is newer

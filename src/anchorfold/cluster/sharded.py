@@ -219,4 +219,4 @@ class ShardSearch(PageSearch):
 
 def _is_newer(found: Version, version: Version) -> bool:
     """Whether a shard has a later commit, or one of another history, than the one that was requested."""
-    return found.index_id != version.index_id or found.commits >= version.commits
+    return found != version and (found.index_id != version.index_id or found.commits >= version.commits)

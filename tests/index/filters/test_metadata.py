@@ -29,20 +29,20 @@ class TestUpdating:
             ("a.pdf", 1), ("a.pdf", 2), ("a.pdf", 3), ("c.png", 1)
         ]  # fmt: skip
         assert sorted(path.name for path in (index.path / "vectors").iterdir()) == segments
-        assert "team" not in index.columns()  # the table has taken it away from all
+        assert "team" not in index.columns()  # the table removed it from all documents
         assert Index.open(index.path).describe(tmp_path / "about.csv").documents == 0
         version = index.version
         index.describe({"year": 2030})
         assert index.version == version  # nothing changed, and nothing was committed
 
-    def test_describing_needs_no_documents(self, index, tmp_path):
+    def test_metadata_can_be_set_without_the_files(self, index, tmp_path):
         (tmp_path / "reports").rename(tmp_path / "elsewhere")
         assert index.describe({"year": 1999}, documents="reports/old").documents == 1
         assert matching_pages(index, "year = 1999") == [("b.pdf", 1), ("b.pdf", 2)]
         with pytest.raises(AnchorFoldError, match="holds no document"):
             index.describe({"year": 1}, documents="nobody.pdf")
 
-    def test_a_document_that_is_replaced_keeps_what_people_said(self, index, reader):
+    def test_a_replaced_document_keeps_metadata_of_users(self, index, reader):
         write_pdf(Path("reports/a.pdf"), [41, 42])
         reader.encoded.clear()
         assert index.add("reports").changed == 1
@@ -52,7 +52,7 @@ class TestUpdating:
         index.add("reports", metadata={"team": "research"})
         assert matching_pages(index, "team = 'research' and year = 2024") == [("a.pdf", 1)]
 
-    def test_a_version_that_is_not_complete_yet_is_described_with_the_other(self, index):
+    def test_metadata_applies_to_a_staged_version_as_well(self, index):
         write_pdf(Path("reports/a.pdf"), [41, 42, 43])
         index.add("reports", stop=iter([False, True, True, True, True]).__next__)
         assert any(not version.live for version in index._store.read(lambda snapshot: list(snapshot.versions())))
@@ -60,13 +60,13 @@ class TestUpdating:
         index.add("reports")
         assert matching_pages(index, "team = 'research'") == [("a.pdf", 1), ("a.pdf", 2), ("a.pdf", 3)]
 
-    def test_what_is_removed_is_forgotten(self, index):
+    def test_metadata_is_removed_with_its_document(self, index):
         index.remove("*a.pdf")
         assert matching_pages(index, "year >= 2024") == []
         index.add("reports")
         assert matching_pages(index, "year is null and page = 3") == [("a.pdf", 3)]
 
-    def test_documents_that_were_moved_keep_theirs_and_take_new(self, index, tmp_path, monkeypatch, reader):
+    def test_moved_documents_keep_their_metadata_and_accept_more(self, index, tmp_path, monkeypatch, reader):
         (tmp_path / "reports").rename(tmp_path / "moved")
         (tmp_path / "there").mkdir()
         (tmp_path / "moved").rename(tmp_path / "there/reports")
@@ -76,7 +76,7 @@ class TestUpdating:
         assert reader.encoded == []
         assert matching_pages(index, "shelf = 'left' and team = 'legal'") == [("b.pdf", 1), ("b.pdf", 2)]
 
-    def test_a_column_that_nobody_uses_goes(self, index):
+    def test_an_unused_column_is_removed(self, index):
         index.describe({"rate": None})
         assert "rate" not in index.columns()
         index.describe({"rate": "high"}, documents="*.png")
@@ -92,7 +92,7 @@ class TestUpdating:
             index.add("reports/new.pdf", metadata={"year": "soon"})
         assert (reader.encoded, index.version) == ([], version)
 
-    def test_a_reader_sees_one_version_or_the_next(self, index):
+    def test_a_reader_sees_one_commit_or_the_next(self, index):
         """All documents change together: a filter never sees half of it."""
         wrong, stop = [], threading.Event()
         searching = Index.open(index.path, NumberReader())

@@ -4,23 +4,14 @@ import logging
 
 import pytest
 
-from anchorfold.index import candidate_files, scan
-from anchorfold.index.store import column_file
-from benchmarks.bit_flips import Flip, Flipper, choose_flips, use_small_limits
+from benchmarks.bit_flips import LIMITS, Flip, Flipper, choose_flips
 
 
 @pytest.fixture(scope="module")
 def flipper(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in (
-            (column_file, "BLOCK"),
-            (candidate_files, "FIRST_PAGES"),
-            (candidate_files, "LISTED_ROWS"),
-            (scan, "CANDIDATES"),
-            (scan, "FEW_PAGES"),
-        ):
-            patch.setattr(module, name, getattr(module, name))  # restored afterwards
-        use_small_limits()
+        for limit in LIMITS:
+            patch.setattr(*limit)
         logging.disable(logging.WARNING)
         yield Flipper(tmp_path_factory.mktemp("flips"))
         logging.disable(logging.NOTSET)

@@ -89,9 +89,10 @@ class Database:
 
     def connect_unchecked(self) -> sqlite3.Connection:
         """Open a connection to a file that may be damaged."""
-        if not self.path.exists():
-            raise self._missing()
-        return _connect(self.path, "rw")
+        with storage_errors(self.folder):
+            if not self.path.exists():
+                raise self._missing()
+            return _connect(self.path, "rw")
 
     def _checked(self, connection: sqlite3.Connection, write: bool) -> sqlite3.Connection:
         try:

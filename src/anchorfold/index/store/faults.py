@@ -7,7 +7,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from anchorfold.errors import DamagedError, DiskFullError, NotAnIndexError, StoreError
@@ -87,9 +87,10 @@ def explain_sqlite(error: sqlite3.Error, folder: Path) -> StoreError:
 def _cause(folder: Path) -> StoreError | None:
     """Find out why SQLite could not open or write a file: it reports neither a full disk nor missing descriptors."""
     try:
-        with open(folder / DATABASE, "rb"):
-            pass
-        with tempfile.TemporaryFile(dir=folder, prefix=".probe-") as file:
+        with ExitStack() as stack:
+            for _ in range(3):  # SQLite opens the database, the write-ahead log and the shared memory
+                stack.enter_context(open(folder / DATABASE, "rb"))
+            file = stack.enter_context(tempfile.TemporaryFile(dir=folder, prefix=".probe-"))
             file.write(bytes(1 << 16))
             file.flush()
             os.fsync(file.fileno())

@@ -198,7 +198,7 @@ def _read_database(folder: Path) -> _Salvaged:
     except (DamagedError, NotAnIndexError):
         try:
             connection = Database(folder).connect_unchecked()  # its header may be all that is damaged
-        except (sqlite3.Error, StoreError):
+        except StoreError:
             return salvaged
     with closing(connection):
         with suppress(sqlite3.Error, AnchorFoldError):
