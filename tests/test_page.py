@@ -1,6 +1,6 @@
 import torch
 
-from anchorfold.page import PatchGrid
+from anchorfold.page import EncodedPage, PatchGrid
 
 
 def test_single_grid_covers_the_page_in_reading_order():
@@ -22,3 +22,14 @@ def test_tiles_then_thumbnail():
 
 def test_no_tiles():
     assert PatchGrid(()).boxes().shape == (0, 4)
+
+
+def test_an_encoded_page_is_shown_by_its_shapes():
+    groups = torch.arange(128) % 32
+    page = EncodedPage(torch.rand(32, 64), torch.arange(32), groups, torch.full((128,), 0.25), PatchGrid.single(8, 16))
+    assert repr(page) == "EncodedPage(vectors=(32, 64) float32, full=128, grid=8x16)"
+    tiled = PatchGrid.tiled(across=1, down=2, rows=2, columns=3, thumbnail=False)
+    assert repr(EncodedPage(page.vectors.half(), page.anchors, groups, page.weights, tiled)).endswith(
+        "(32, 64) float16, full=128, grid=2x3 + 2x3)"
+    )
+    assert repr(EncodedPage(page.vectors, page.anchors, groups, page.weights)).endswith("grid=None)")

@@ -107,9 +107,17 @@ class EncodedPage(Folded):
     >>> (page,) = model.encode_pages(images[:1], anchorfold.AnchorFold(ratio=0.25))
     >>> page.vectors.shape, page.full, page.groups.shape  # which of the vectors each patch went into
     (torch.Size([32, 128]), 128, torch.Size([128]))
+    >>> page
+    EncodedPage(vectors=(32, 128) float32, full=128, grid=16x8)
     """
 
     grid: PatchGrid | None = None
+
+    def __repr__(self) -> str:
+        dtype = str(self.vectors.dtype).removeprefix("torch.")
+        tiles = self.grid.tiles if self.grid is not None else ()
+        grid = " + ".join(f"{tile.rows}x{tile.columns}" for tile in tiles) or None
+        return f"EncodedPage(vectors={tuple(self.vectors.shape)} {dtype}, full={self.full}, grid={grid})"
 
     @property
     def full(self) -> int:

@@ -20,11 +20,11 @@ def folder(report_folder, tmp_path):
     return tmp_path / "work"
 
 
-def run(*arguments):
+def run(*arguments, code=0):
     result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
     if isinstance(result.exception, AnchorFoldError):
         raise result.exception
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == code, result.output
     return result
 
 
@@ -42,8 +42,8 @@ def test_describe_and_search_from_another_folder(folder, tmp_path, monkeypatch):
     assert found(folder, "department is null") == ["reports/scan.png"]
     assert "year integer" in run("info", folder / "my.index").stdout
     assert json.loads(run("info", folder / "my.index", "--json").stdout)["columns"]["year"] == "integer"
-    result = run("search", folder / "my.index", "net revenue", "--where", "year = 1")
-    assert "the filter leaves no page" in result.stderr
+    result = run("search", folder / "my.index", "net revenue", "--where", "year = 1", code=1)
+    assert "the filter matches no page" in result.stderr
     hit = json.loads(run("search", folder / "my.index", "net revenue", "-w", "page = 2", "--json").stdout)["results"][0]
     assert hit["metadata"]["year"] == 2024
     assert hit["metadata"]["modified"].startswith("20")
