@@ -1,6 +1,6 @@
 """Speed and size of the store on invented pages: commits, opening, no-op runs, text search, refresh of open readers.
 
-    python -m benchmarks.store build big.index --pages 1000000 --text     # 10 pages per document, 50 vectors per page
+    python -m benchmarks.store build big.index --pages 1000000 --vectors 10 --text --no-lists
     python -m benchmarks.store measure big.index
     python -m benchmarks.store commits                                    # committer, batches of 2,000 pages
 
@@ -47,10 +47,10 @@ def invented_store(folder: Path, bits: int, text: bool) -> EmbeddedStore:
     return EmbeddedStore.create(folder, settings)
 
 
-def invented_rows(first: int, count: int, text: bool, seed: int = 0) -> list[PageRow]:
+def invented_rows(first: int, count: int, text: bool, vectors_per_page: int = VECTORS, seed: int = 0) -> list[PageRow]:
     """Pages `first` to `first + count` with random unit vectors, ten per document."""
     rng = np.random.default_rng(seed + first)
-    vectors = rng.standard_normal((count, VECTORS, DIM), np.float32)
+    vectors = rng.standard_normal((count, vectors_per_page, DIM), np.float32)
     vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
     words = (WORDS * rng.random((count, WORDS_PER_PAGE)) ** 3).astype(int)
     groups = torch.zeros(0, dtype=torch.long)
@@ -76,13 +76,13 @@ def invented_rows(first: int, count: int, text: bool, seed: int = 0) -> list[Pag
     return rows
 
 
-def build(folder: Path, pages: int, bits: int, text: bool, batch: int, lists: bool) -> None:
+def build(folder: Path, pages: int, vectors: int, bits: int, text: bool, batch: int, lists: bool) -> None:
     """Write an index of invented pages."""
     store = invented_store(folder, bits, text)
     began = time.perf_counter()
     with store.writing():
         for first in range(0, pages, batch):
-            store.append(invented_rows(first, min(batch, pages - first), text))
+            store.append(invented_rows(first, min(batch, pages - first), text, vectors))
             print(
                 f"{first + batch:,} pages, {(first + batch) / (time.perf_counter() - began):,.0f} per second",
                 file=sys.stderr,
@@ -176,6 +176,7 @@ def main() -> None:
     parser.add_argument("command", choices=("build", "measure", "commits"))
     parser.add_argument("index", type=Path, nargs="?", default=Path("big.index"))
     parser.add_argument("--pages", type=int, default=100_000)
+    parser.add_argument("--vectors", type=int, default=VECTORS, help="vectors per page")
     parser.add_argument("--bits", type=int, default=1)
     parser.add_argument("--text", action="store_true")
     parser.add_argument("--no-lists", action="store_true", help="without posting lists: searches scan every page")
@@ -183,7 +184,15 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=10)
     arguments = parser.parse_args()
     if arguments.command == "build":
-        build(arguments.index, arguments.pages, arguments.bits, arguments.text, arguments.batch, not arguments.no_lists)
+        build(
+            arguments.index,
+            arguments.pages,
+            arguments.vectors,
+            arguments.bits,
+            arguments.text,
+            arguments.batch,
+            not arguments.no_lists,
+        )
     elif arguments.command == "measure":
         measure(arguments.index)
     else:
