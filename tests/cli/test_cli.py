@@ -327,7 +327,7 @@ def test_two_writers_take_turns(copy):
 
 
 FULL_DISK = """
-mount -t tmpfs -o size=150k tmpfs disk || exit 77
+mount -t tmpfs -o size=500k tmpfs disk || exit 77
 {python} -m anchorfold index many --to disk/f.index --model {model}
 code=$?
 {python} -m anchorfold info disk/f.index --json
