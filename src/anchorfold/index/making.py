@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anchorfold.backbones.load_options import select_stored
 from anchorfold.errors import AnchorFoldError, NotAnIndexError
 from anchorfold.index.embedded import EmbeddedStore
 from anchorfold.index.model import load_model
@@ -47,7 +48,8 @@ def make_index(
     if obstacle := compressor.obstacle(encoder.settings):
         raise AnchorFoldError(obstacle)
     settings = IndexSettings(
-        model=encoder.name, load_options=dict(encoder.load_options), fingerprint=encoder.fingerprint, dim=encoder.dim,
+        model=encoder.name, load_options=select_stored(encoder.load_options), fingerprint=encoder.fingerprint,
+        dim=encoder.dim,
         method=compressor.name, options=as_stored(compressor.options), bits=options.bits or 16,
         thumbnails=options.thumbnails, provenance=options.provenance, layers=as_stored(asdict(encoder.settings)),
         text=options.text or options.ocr, ocr=options.ocr,

@@ -75,7 +75,7 @@ def test_the_documents_of_damaged_pages_are_named(index):
     flip_bit(path, 8 * segment._directory["codes"][2])
     (damage,) = check(index)
     assert damage.file == "vectors/00000003.seg"
-    assert damage.problem == "00000003.seg: the column codes does not match its checksum"
+    assert damage.problem == "the column codes does not match its checksum"
     assert damage.documents == ("2.pdf",)
     with pytest.raises(DamagedError, match=r"00000003\.seg: the column codes"):
         contents(EmbeddedStore.open(index))

@@ -36,6 +36,10 @@ class Damage:
     documents: tuple[str, ...] = ()
     repair: str = ""
 
+    def __post_init__(self) -> None:
+        name = self.file.rpartition("/")[2]
+        object.__setattr__(self, "problem", self.problem.removeprefix(f"{name}: "))
+
 
 def check(folder: Path) -> list[Damage]:
     """Verify an index without changing it."""
