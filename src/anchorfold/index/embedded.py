@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index.candidate_files import update_lists
-from anchorfold.index.filters.where import parse_where
 from anchorfold.index.hits import EVERYTHING, Hit, PageKey, Selection
 from anchorfold.index.scan import Scanner
 from anchorfold.index.searching import PageSearch, page_hits, page_ids, selected_versions, text_condition
@@ -224,6 +223,8 @@ class EmbeddedStore(SqliteStore):
 
     def check_where(self, where: str) -> None:
         """Raise FilterError for a filter that is wrong."""
+        from anchorfold.index.filters.where import parse_where
+
         parse_where(where, self.columns())
 
     def columns(self) -> dict[str, str]:

@@ -12,7 +12,6 @@ import numpy as np
 from anchorfold.errors import AnchorFoldError
 from anchorfold.index.candidate_files import open_candidates
 from anchorfold.index.filters.conditions import Parsed, columns_of
-from anchorfold.index.filters.where import parse_where
 from anchorfold.index.hits import EVERYTHING, Hit, PageKey, Selection
 from anchorfold.index.live import LivePages
 from anchorfold.index.scan import Scanner
@@ -112,7 +111,7 @@ class PageSearch:
                 names = ", ".join(as_names(selection.documents))
                 raise AnchorFoldError(f"{snapshot.folder} contains no document that matches {names}.")
         if selection.where is not None:
-            parsed = parse_where(selection.where, snapshot.columns)
+            parsed = _parsed(selection.where, snapshot)
             matching = self._matching(snapshot, live, parsed, selection.public)
             mask = matching if mask is None else mask & matching
         assert mask is not None
@@ -133,6 +132,12 @@ class PageSearch:
             )
             found = np.fromiter((number for (number,) in rows), np.int64)
         return live.of_pages(found) if by_page else live.of_versions(found)
+
+
+def _parsed(where: str, snapshot: Snapshot) -> Parsed:
+    from anchorfold.index.filters.where import parse_where  # imports sqlglot, which most searches do not need
+
+    return parse_where(where, snapshot.columns)
 
 
 def _hashable(selection: Selection) -> object:
@@ -158,7 +163,7 @@ def text_condition(snapshot: Snapshot, selection: Selection) -> Condition:
             raise AnchorFoldError(f"{snapshot.folder} contains no document that matches {names}.")
         condition = Condition("version_id IN (SELECT value FROM json_each(?))", (json.dumps(versions),))
     if selection.where is not None:
-        condition = condition & page_condition(parse_where(selection.where, snapshot.columns), selection.public)
+        condition = condition & page_condition(_parsed(selection.where, snapshot), selection.public)
     return condition
 
 
