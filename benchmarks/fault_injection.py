@@ -103,7 +103,7 @@ def _metadata(store: EmbeddedStore) -> None:
 
 
 OPERATIONS: dict[str, tuple[Step, ...]] = {
-    "create": (lambda folder: create_store(folder),),
+    "create": (create_store,),
     "add": (_write(_add),),
     "replace": (_write(_replace),),
     "remove": (_write(_remove),),
