@@ -35,7 +35,7 @@ def choose_from(name: str, names: Collection[str], aliases: Mapping[str, str] | 
     Args:
         name: the unknown name.
         names: the known names.
-        aliases: other common names and the known names that they stand for.
+        aliases: other common names, mapped to the known names.
 
     Examples:
         >>> choose_from("K-Means", ["semantic-clustering", "ward"], {"kmeans": "semantic-clustering"})

@@ -442,7 +442,7 @@ class StoreContract:
         ],
     )
     def test_filters(self, store: PageStore, where: str, expected: list[PageKey]) -> None:
-        """On metadata and on what is known of every page, for both kinds of search."""
+        """On metadata and on built-in columns, for both kinds of search."""
         with store.writing():
             store.set_metadata(
                 {A: {"year": 2024, "team": "sales"}, B: {"year": 2023, 'odd "name"': 1}, C: {"team": "board"}},
