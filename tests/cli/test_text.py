@@ -26,7 +26,7 @@ def test_search_by_words_and_by_both(folder):
     assert "Net revenue by region" in shown
     hits = {}
     for mode in ("visual", "text", "hybrid"):
-        answer = json.loads(run("search", "with.index", "revenues", "--mode", mode, "--json", cwd=folder).stdout)
+        answer = json.loads(run("search", "with.index", "revenue", "--mode", mode, "--json", cwd=folder).stdout)
         hits[mode] = answer["results"]
     assert [hit["page"] for hit in hits["text"]] == [2]
     assert hits["text"][0]["visual"] is None
@@ -38,14 +38,14 @@ def test_search_by_words_and_by_both(folder):
 
 
 def test_an_index_without_text_says_how_to_add_it_and_takes_it(folder):
-    refused = run("search", "without.index", "revenues", "--mode", "hybrid", code=1, cwd=folder).stderr
+    refused = run("search", "without.index", "revenue", "--mode", "hybrid", code=1, cwd=folder).stderr
     assert refused.count("\n") == 1
-    assert "without.index keeps no text: search it with --mode visual" in refused
+    assert "without.index stores no text: search it with --mode visual" in refused
     assert "text no" in run("info", "without.index", cwd=folder).stdout
     added = run("index", "reports", "--to", "without.index", "--text", cwd=folder).stdout
     assert "2 of pages that were there before" in added
     assert "(0 in " in added  # no page was encoded
-    assert "Net revenue" in run("search", "without.index", "revenues", "--mode", "text", cwd=folder).stdout
+    assert "Net revenue" in run("search", "without.index", "revenue", "--mode", "text", cwd=folder).stdout
     again = run("index", "reports", "--to", "without.index", "--no-text", code=1, cwd=folder).stderr
     assert "keeps the text of its pages" in again
     info = json.loads(run("info", "without.index", "--json", cwd=folder).stdout)
@@ -64,10 +64,10 @@ def test_reading_text_of_stored_pages_prints_the_progress_line(folder, monkeypat
     assert lines[-1].endswith("0:00 left")
 
 
-def test_damage_is_told_and_mended(folder):
-    path = folder / "with.index/text.sqlite"
+def test_damage_is_reported_and_repaired(folder):
+    path = folder / "with.index/index.db"
     path.write_bytes(path.read_bytes().replace(b"shareholders", b"shareholdres"))
-    assert "text.sqlite: a text" in run("check", "with.index", code=1, cwd=folder).stderr
+    assert "index.db: " in run("check", "with.index", code=1, cwd=folder).stderr
     run("check", "with.index", "--repair", cwd=folder)
     run("check", "with.index", cwd=folder)
     run("index", "reports", "--to", "with.index", cwd=folder)

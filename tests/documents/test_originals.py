@@ -10,11 +10,11 @@ import threading
 import pytest
 from PIL import Image
 
+from anchorfold.documents import originals
 from anchorfold.documents.content import read_file
 from anchorfold.documents.files import source_of
 from anchorfold.documents.originals import Originals, find_image
 from anchorfold.errors import AnchorFoldError
-from anchorfold.explain import originals
 from tests.documents.hostile import ENDLESS, HUNGRY, number_content, write_pages
 from tests.documents.test_pages import write_encrypted
 from tests.number_reader import page_image, read_number, write_pdf
@@ -143,8 +143,8 @@ def test_no_process_is_left_behind(tmp_path):
     path = write_pdf(tmp_path / "a.pdf", [4])
     script = (
         "import pathlib, sys\n"
-        "from anchorfold.explain import originals\n"
-        "from tests.explain.test_originals import row\n"
+        "from anchorfold.documents import originals\n"
+        "from tests.documents.test_originals import row\n"
         f"originals.find_image(row(pathlib.Path({str(path)!r})), 40_000)\n"
         "print(originals._originals.process._child.pid)\n"
     )

@@ -4,9 +4,9 @@ import hashlib
 import os
 
 import pytest
-from anchorfold.explain.originals import is_unchanged
 
 from anchorfold import Index
+from anchorfold.documents.originals import is_unchanged
 from anchorfold.errors import BrokenModelError
 from tests.index.contents import REPORT_PAGES, indexed_pages
 from tests.number_reader import NumberReader, page_image, write_pdf

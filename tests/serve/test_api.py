@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from fastapi.testclient import TestClient
 
-from anchorfold import Index, Pooling1D
+from anchorfold import AnchorFoldError, Index, Pooling1D
 from anchorfold.serve.app import create_app
 from anchorfold.serve.guard import new_token
 from anchorfold.serve.library import Library, public_model
@@ -137,10 +137,10 @@ class TestPublicNames:
 
     def test_names_that_do_not_exist(self, library):
         for name in ("none.pdf", "", "/etc/passwd", "\ud800", "handbook.pdf\0"):
-            with pytest.raises(KeyError):
+            with pytest.raises(AnchorFoldError, match="contains no document"):
                 library.find(name, 1)
         for number in (0, -1, 7, 10**30):
-            with pytest.raises(KeyError):
+            with pytest.raises(AnchorFoldError, match="has no indexed page"):
                 library.find("handbook.pdf", number)
 
     def test_names_and_ids_are_stable(self, tmp_path):

@@ -110,7 +110,7 @@ def test_what_goes_wrong_is_one_sentence(report_folder, address):
     async def conversation(client):
         missing = await client.call_tool("page_image", {"document": "reports/annual.pdf", "page": 9})
         assert missing.is_error
-        assert missing.content[0].text.endswith("search or list_documents tell what there is.")
+        assert missing.content[0].text.endswith("has no indexed page 9.")
         for arguments in ({"query": ""}, {"query": QUERY, "top": 0}, {"query": QUERY, "top": 10_000}, {}):
             assert (await client.call_tool("search", arguments)).is_error
         for outside in ("../../etc/passwd", str(report_folder / "reports" / "annual.pdf")):

@@ -31,7 +31,7 @@ PAGES = [
 
 def test_small_and_calibrated(nano):
     assert sum(f.stat().st_size for f in Path(WEIGHTS).iterdir()) < 30e6
-    assert nano.settings.source.endswith("anchorfold.json")
+    assert nano.settings.source == "shipped"
     assert not nano.is_causal
 
 

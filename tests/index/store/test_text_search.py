@@ -28,7 +28,7 @@ def text_rows(source, *texts):
 def store(tmp_path):
     return make_store(
         tmp_path / "my.index",
-        text_rows("/1.pdf", "The café's revenues", "", "売上高は 1,775 年"),
+        text_rows("/1.pdf", "The café's revenue", "", "売上高は 1,775 年"),
         text_rows("/2.pdf", "Nothing of note", "Revenue, and revenue again"),
         text=True,
     )
@@ -73,14 +73,14 @@ class TestMatching:
     @pytest.mark.parametrize(
         ("query", "pages"),
         [
-            ("revenue", [("/2.pdf", 2), ("/1.pdf", 1)]),  # by its stem; more occurrences rank higher
+            ("revenue", [("/2.pdf", 2), ("/1.pdf", 1)]),  # more occurrences rank higher
             ("cafe", [("/1.pdf", 1)]),
             ("売上", [("/1.pdf", 3)]),
             ("上売", []),
             ("1,775", [("/1.pdf", 3)]),
             ("775,1", []),
             ('"of note"', [("/2.pdf", 1)]),
-            ("AND OR NOT NEAR", [("/2.pdf", 2)]),
+            ("AND OR NOT NEAR", []),
             ('"" * ^ : - ( )', []),
         ],
     )
@@ -105,7 +105,7 @@ class TestMatching:
         keys = [("/1.pdf", 1), ("/1.pdf", 3), ("/2.pdf", 1)]
         snippets = store.snippets("revenue 売上", keys)
         marked = {key: [s.text[a:b] for a, b in s.matches] for key, s in snippets.items()}
-        assert marked == {keys[0]: ["revenues"], keys[1]: ["売上"]}
+        assert marked == {keys[0]: ["revenue"], keys[1]: ["売上"]}
         assert store.snippets("?!", keys) == store.snippets("revenue", []) == {}
         assert store.matched_words("revenue", "/2.pdf", 2) == ["Revenue", "revenue"]
         assert store.matched_words("horses", "/2.pdf", 2) == store.matched_words("x", "/9.pdf", 1) == []

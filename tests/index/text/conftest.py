@@ -8,7 +8,7 @@ from anchorfold import AnchorFold, Index
 from tests.number_reader import NumberReader, page_image
 from tests.text_pages import write_text_pdf
 
-REPORT = [(101, "Letter to our shareholders"), (102, "Net revenues of the northern region rose"), (103, "The auditors")]
+REPORT = [(101, "Letter to our shareholders"), (102, "Net revenue of the northern regions rose"), (103, "The auditors")]
 
 
 @pytest.fixture(scope="module")

@@ -92,7 +92,7 @@ class TestDamage:
         with pytest.raises(DamagedError, match=r"the text of a page does not match its checksum.*`anchorfold check"):
             index.search("horses 1", mode="text")
         assert [(d.file, d.problem) for d in check(index.path)] == [
-            ("index.db", "index.db: the text of a page does not match its checksum")
+            ("index.db", "the text of a page does not match its checksum")
         ]
         assert repair(index.path)
         assert check(index.path) == []
