@@ -17,8 +17,6 @@ from anchorfold.index.store.schema import DATABASE, PAGE_BITS, VECTORS
 from anchorfold.index.store.segment import OpenSegments, Segment, segment_path
 from anchorfold.index.store.snapshot import Snapshot
 
-NAMED = 3  # documents that a message names
-
 
 @dataclass(frozen=True)
 class Damage:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from anchorfold.errors import DamagedError, NotAnIndexError, StoreError
-from anchorfold.index.store.column_file import write_columns
+from anchorfold.index.store.column_file import FileEntry, write_columns
 from anchorfold.index.store.database import Database, transaction
 from anchorfold.index.store.faults import has_vector_files, is_there, moved, not_there, storage_errors
 from anchorfold.index.store.lock import writer_lock
@@ -27,7 +27,7 @@ from anchorfold.index.store.merging import tiers_to_merge, with_garbage, write_r
 from anchorfold.index.store.public_names import public_name
 from anchorfold.index.store.records import DocumentState, PageRow, PageText, Plain, Version, merged_metadata
 from anchorfold.index.store.schema import VECTORS, page_id, page_range
-from anchorfold.index.store.segment import OpenSegments, Segment, page_columns, segment_path
+from anchorfold.index.store.segment import OpenSegments, Segment, file_header, page_columns, segment_path
 from anchorfold.index.store.settings import IndexSettings
 from anchorfold.index.store.snapshot import Snapshot
 from anchorfold.index.store.tables import (
@@ -37,6 +37,7 @@ from anchorfold.index.store.tables import (
     insert_pages,
     insert_payload,
     insert_text,
+    read_document,
     seal,
     unindex_texts,
     write_document,
@@ -218,14 +219,14 @@ class SqliteStore:
     def register(
         self,
         connection: sqlite3.Connection,
-        write: Callable[[Path, dict[str, object]], object],
+        write: Callable[[Path, dict[str, Any]], FileEntry | None],
         replaces: Sequence[int] = (),
     ) -> None:
         """Write a vector file with the next free number and register it instead of others, within a transaction."""
         index_id, settings = connection.execute("SELECT index_id, settings FROM index_info").fetchone()
         number = connection.execute("INSERT INTO vector_files (pages, bytes, checksum) VALUES (0, 0, 0)").lastrowid
         assert number is not None
-        header = {"index_id": index_id, "settings": json.loads(settings)}
+        header = file_header(index_id, IndexSettings.from_dict(json.loads(settings)))
         entry = write(segment_path(self.folder, number), header)
         connection.executemany("DELETE FROM vector_files WHERE id = ?", ((old,) for old in replaces))
         if entry is None:
@@ -233,7 +234,7 @@ class SqliteStore:
         else:
             connection.execute(
                 "UPDATE vector_files SET pages = ?, bytes = ?, checksum = ? WHERE id = ?",
-                (entry.rows, entry.bytes, entry.checksum, number),  # type: ignore[attr-defined]
+                (entry.rows, entry.bytes, entry.checksum, number),
             )
 
     def promote(self, source: str, digest: str, size: int, modified: int) -> None:
@@ -271,12 +272,10 @@ class SqliteStore:
             return
         with self.transaction() as connection:
             for old, new in sources.items():
-                found = connection.execute(
-                    "SELECT id, name, public_name, metadata FROM documents WHERE path = ?", (old,)
-                ).fetchone()
+                found = read_document(connection, old)
                 if found is not None:
                     identity, name, public, metadata = found
-                    write_document(connection, identity, new, name, public, json.loads(metadata))
+                    write_document(connection, identity, new, name, public, metadata)
 
     def remove(self, sources: Iterable[str]) -> None:
         """Delete documents in one commit."""
@@ -424,13 +423,10 @@ def _metadata_changes(
     """Rows of documents whose metadata changes, and columns without types that no document uses afterwards."""
     documents: dict[str, tuple[int, str, str, str, dict[str, Plain]]] = {}
     for source, given in values.items():
-        found = connection.execute(
-            "SELECT id, name, public_name, metadata FROM documents WHERE path = ?", (source,)
-        ).fetchone()
+        found = read_document(connection, source)
         if found is None:
             continue
-        identity, name, public, stored = found
-        before = json.loads(stored)
+        identity, name, public, before = found
         after = merged_metadata(before, given)
         if json.dumps(after, sort_keys=True) != json.dumps(before, sort_keys=True):  # true, 1 and 1.0 differ
             documents[source] = (identity, source, name, public, after)

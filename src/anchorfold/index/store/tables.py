@@ -41,6 +41,13 @@ def seal(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE index_info SET checksum = ?", (row_checksum(*row),))
 
 
+def read_document(connection: sqlite3.Connection, path: str) -> tuple[int, str, str, dict[str, Plain]] | None:
+    """Id, name, public name and metadata of a document by its path; None if there is none."""
+    query = "SELECT id, name, public_name, metadata FROM documents WHERE path = ?"
+    row = connection.execute(query, (path,)).fetchone()
+    return None if row is None else (row[0], row[1], row[2], json.loads(row[3]))
+
+
 def write_document(
     connection: sqlite3.Connection,
     identity: int | None,
