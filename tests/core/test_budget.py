@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anchorfold.budget import vector_budget
+from anchorfold.core.budget import vector_budget
 
 
 @pytest.mark.parametrize(
@@ -52,5 +52,5 @@ def test_exactly_one_of_both():
 
 
 def test_negative_page():
-    with pytest.raises(ValueError, match="-1 tokens"):
+    with pytest.raises(ValueError, match="at least 0, got -1"):
         vector_budget(-1, ratio=0.5)

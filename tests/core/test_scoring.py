@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anchorfold import maxsim
-from anchorfold.fold import Folded
-from anchorfold.scoring import chunks
+from anchorfold.core.fold import CompressedPage
+from anchorfold.core.scoring import chunks
 
 
 def rand(*shape, seed=0):
@@ -28,7 +28,7 @@ def test_negative_maxima_stay_negative():
 
 def test_pages_and_tensors_mix():
     vectors = rand(3, 4)
-    folded = Folded(vectors, torch.arange(3), torch.arange(3), torch.ones(3))
+    folded = CompressedPage(vectors, torch.arange(3), torch.arange(3), torch.ones(3))
     scores = maxsim(rand(2, 5, 4), [vectors, folded])
     assert torch.equal(scores[:, 0], scores[:, 1])
 
@@ -40,7 +40,7 @@ def test_empty_sides():
     assert maxsim([torch.zeros(0, 4)], [rand(1, 4)]).tolist() == [[0.0]]
 
 
-def test_many_pages_go_in_chunks():
+def test_many_pages_are_scored_in_chunks():
     assert chunks([3, 3, 3, 1], 5) == [(0, 2), (2, 4)]
     pages = [rand(200, 4, seed=i) for i in range(200)]
     expected = torch.stack([(rand(3, 4) @ p.T).amax(1).sum() for p in pages])
@@ -55,10 +55,10 @@ def test_half_precision(dtype):
     torch.testing.assert_close(scores, maxsim([query.float()], [page.float()]))
 
 
-def test_refuses_bad_input():
+def test_rejects_invalid_input():
     with pytest.raises(ValueError, match="different dimensions"):
         maxsim([rand(2, 4)], [rand(2, 5)])
     with pytest.raises(ValueError, match=r"\(vectors, dim\)"):
         maxsim([rand(4)], [rand(2, 4)])
-    with pytest.raises(ValueError, match="pages holds NaN"):
+    with pytest.raises(ValueError, match="pages contains NaN"):
         maxsim([rand(2, 4)], [torch.full((1, 4), torch.nan)])

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from anchorfold.fold import fold, top_tokens
+from anchorfold.core.fold import fold, top_tokens
 
 
 def page(n=20, d=8, seed=0, dtype=torch.float32):
@@ -88,7 +88,7 @@ class TestEdges:
         assert folded.anchors.tolist() == list(range(9))
         assert folded.groups.tolist() == [*range(9), *[0] * 31]
 
-    def test_group_without_centrality_is_shared_evenly(self):
+    def test_group_without_centrality_has_uniform_weights(self):
         hidden = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.1, 1.0]])
         folded = fold(hidden, torch.tensor([1.0, 0.0, 0.0]), 2)
         assert folded.weights.tolist() == [1.0, 0.5, 0.5]
@@ -109,19 +109,19 @@ class TestEdges:
         torch.testing.assert_close(folded.vectors, fold(hidden.float(), alpha.float(), 5).vectors)
 
     @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-    def test_refuses_bad_numbers(self, bad):
+    def test_rejects_non_finite_values(self, bad):
         for spoil in (0, 1):
             hidden, alpha = page()
             (hidden, alpha)[spoil].view(-1)[3] = bad
             with pytest.raises(ValueError, match="NaN or infinite"):
                 fold(hidden, alpha, 4)
 
-    def test_refuses_bad_arguments(self):
+    def test_rejects_invalid_arguments(self):
         hidden, alpha = page()
         for m in (0, 21, -1):
             with pytest.raises(ValueError, match=f"into {m} vectors"):
                 fold(hidden, alpha, m)
         with pytest.raises(ValueError, match="negative"):
             fold(hidden, -alpha, 4)
-        with pytest.raises(ValueError, match="fold needs"):
+        with pytest.raises(ValueError, match="fold requires"):
             fold(hidden, alpha[:-1], 4)

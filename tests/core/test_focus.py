@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anchorfold.focus import centrality, layer_score, propagate, visual_graph
+from anchorfold.core.focus import centrality, layer_score, propagate, visual_graph
 
 
 def attention(heads=3, tokens=12, seed=0, dtype=torch.float32):
@@ -43,13 +43,13 @@ class TestVisualGraph:
         assert visual_graph(attention(), []).shape == (3, 0, 0)
 
     @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-    def test_refuses_bad_numbers(self, bad):
+    def test_rejects_non_finite_values(self, bad):
         a = attention()
         a[0, 0, 0] = bad
         with pytest.raises(ValueError, match="NaN or infinite"):
             visual_graph(a, [0, 1])
 
-    def test_refuses_wrong_shapes_and_positions(self):
+    def test_rejects_wrong_shapes_and_positions(self):
         with pytest.raises(ValueError, match=r"\(heads, tokens, tokens\)"):
             visual_graph(torch.rand(4, 4), [0])
         with pytest.raises(ValueError, match="between 0 and 11"):
@@ -77,14 +77,14 @@ class TestPropagate:
         torch.testing.assert_close(propagate(graph, 6), expected[..., 0])
 
     @pytest.mark.parametrize("steps", [0, -1, 1.5, True])
-    def test_refuses_bad_depths(self, steps):
+    def test_rejects_invalid_depths(self, steps):
         with pytest.raises(ValueError, match="steps must be"):
             propagate(torch.ones(1, 1, 1), steps)
 
 
 class TestCentrality:
     @given(st.integers(1, 15), st.integers(0, 1000))
-    def test_mean_is_one_and_relabelling_commutes(self, n, seed):
+    def test_mean_is_one_and_permutation_commutes(self, n, seed):
         graph = visual_graph(attention(3, n, seed), range(n))
         alpha = centrality([graph, graph.flip(0)])
         torch.testing.assert_close(alpha.mean(), torch.tensor(1.0))
@@ -102,6 +102,6 @@ class TestCentrality:
         rms = torch.tensor([(0.25 + 1.0) / 2, 0.25 / 2]).sqrt()
         torch.testing.assert_close(layer_score(support), rms / rms.mean())
 
-    def test_needs_a_layer(self):
+    def test_requires_a_layer(self):
         with pytest.raises(ValueError, match="at least one layer"):
             centrality([])

@@ -1,4 +1,4 @@
-"""Focus: how central is each visual token? Recursive Attention Propagation over the visual attention graphs.
+"""Attention centrality of visual tokens: Recursive Attention Propagation over the visual attention graphs.
 
 Shapes: H heads, T tokens in the sequence, N of them visual.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from anchorfold._numerics import require_finite, widen
+from anchorfold.core.numerics import require_finite, upcast
 
 
 def visual_graph(attention: Tensor, visual: Tensor | Sequence[int]) -> Tensor:
@@ -21,12 +21,13 @@ def visual_graph(attention: Tensor, visual: Tensor | Sequence[int]) -> Tensor:
         visual: positions `(N,)` of the visual tokens, or a mask `(T,)`.
 
     Returns:
-        `(H, N, N)` row-stochastic. A row that gives no weight to any visual token becomes uniform.
+        `(H, N, N)` row-stochastic. A row without weight on any visual token becomes uniform.
 
-    >>> attention = torch.tensor([[[0.2, 0.2, 0.6], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]]])
-    >>> visual_graph(attention, [0, 1])  # the third token is text
-    tensor([[[0.5000, 0.5000],
-             [0.0000, 1.0000]]])
+    Examples:
+        >>> attention = torch.tensor([[[0.2, 0.2, 0.6], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]]])
+        >>> visual_graph(attention, [0, 1])  # the third token is text
+        tensor([[[0.5000, 0.5000],
+                 [0.0000, 1.0000]]])
     """
     if attention.ndim != 3 or attention.shape[1] != attention.shape[2]:
         raise ValueError(f"attention must have the shape (heads, tokens, tokens), got {tuple(attention.shape)}.")
@@ -38,43 +39,44 @@ def visual_graph(attention: Tensor, visual: Tensor | Sequence[int]) -> Tensor:
         visual = visual.nonzero().flatten()
     visual = visual.long()
     if visual.numel() and not (int(visual.min()) >= 0 and int(visual.max()) < attention.shape[1]):
-        raise ValueError(f"visual positions must lie between 0 and {attention.shape[1] - 1}.")
-    graph = widen(attention.index_select(1, visual).index_select(2, visual))
+        raise ValueError(f"visual positions must be between 0 and {attention.shape[1] - 1}.")
+    graph = upcast(attention.index_select(1, visual).index_select(2, visual))
     mass = graph.sum(-1, keepdim=True)
     uniform = 1.0 / max(len(visual), 1)
     return torch.where(mass > 0, graph / mass.clamp(min=torch.finfo(graph.dtype).tiny), uniform)
 
 
 def similarity_graph(embeddings: Tensor, temperature: float = 0.1) -> Tensor:
-    """The page's own similarities in place of attention: what can be propagated where there are only vectors.
+    """Return the softmax of the page's cosine similarities, a substitute for attention if only vectors are available.
 
     Args:
         embeddings: `(N, d_r)` L2-normalised.
-        temperature: of the softmax over cosine similarities.
+        temperature: softmax temperature.
 
     Returns:
-        `(1, N, N)` row-stochastic, as one head's graph.
+        `(1, N, N)` row-stochastic, in the shape of a graph with one head.
     """
-    embeddings = widen(embeddings)
+    embeddings = upcast(embeddings)
     return (embeddings @ embeddings.T / temperature).softmax(-1)[None]
 
 
 def propagate(graph: Tensor, steps: int = 6) -> Tensor:
-    """Push a uniform distribution through each head's graph.
+    """Propagate a uniform distribution through the graph of each head.
 
     Args:
         graph: `(H, N, N)` row-stochastic.
-        steps: K, how many times.
+        steps: number of propagation steps K.
 
     Returns:
-        `(H, N)`, the distribution after K steps; each row sums to 1.
+        `(H, N)` distribution after K steps; each row sums to 1.
 
-    >>> graph = torch.tensor([[[0.5, 0.5], [0.0, 1.0]]])
-    >>> propagate(graph, steps=1), propagate(graph, steps=6)
-    (tensor([[0.2500, 0.7500]]), tensor([[0.0078, 0.9922]]))
+    Examples:
+        >>> graph = torch.tensor([[[0.5, 0.5], [0.0, 1.0]]])
+        >>> propagate(graph, steps=1), propagate(graph, steps=6)
+        (tensor([[0.2500, 0.7500]]), tensor([[0.0078, 0.9922]]))
     """
     require_steps(steps)
-    graph = widen(graph)
+    graph = upcast(graph)
     heads, n = graph.shape[:2]
     support = graph.new_full((heads, 1, n), 1.0 / max(n, 1))
     for _ in range(steps):
@@ -83,35 +85,37 @@ def propagate(graph: Tensor, steps: int = 6) -> Tensor:
 
 
 def layer_score(support: Tensor) -> Tensor:
-    """`(H, N)` propagated support to one score `(N,)` a token: root mean square over heads, divided by its mean.
+    """Reduce propagated support `(H, N)` to one score per token `(N,)`: RMS over heads, divided by its mean.
 
-    >>> layer_score(torch.tensor([[0.25, 0.75]]))
-    tensor([0.5000, 1.5000])
+    Examples:
+        >>> layer_score(torch.tensor([[0.25, 0.75]]))
+        tensor([0.5000, 1.5000])
     """
-    score = widen(support).square().mean(0).sqrt()
+    score = upcast(support).square().mean(0).sqrt()
     return score / score.mean().clamp(min=torch.finfo(score.dtype).tiny)
 
 
 def centrality(graphs: Iterable[Tensor], steps: int = 6) -> Tensor:
-    """Propagated attention centrality over a window of layers.
+    """Compute propagated attention centrality over a window of layers.
 
     Args:
-        graphs: one `(H, N, N)` row-stochastic graph a layer.
-        steps: K.
+        graphs: one `(H, N, N)` row-stochastic graph per layer.
+        steps: number of propagation steps K.
 
     Returns:
-        `(N,)`, mean 1: the average of the layers' scores.
+        `(N,)` mean of the layer scores; its mean is 1.
 
-    >>> centrality([torch.tensor([[[0.5, 0.5], [0.0, 1.0]]])], steps=1)
-    tensor([0.5000, 1.5000])
+    Examples:
+        >>> centrality([torch.tensor([[[0.5, 0.5], [0.0, 1.0]]])], steps=1)
+        tensor([0.5000, 1.5000])
     """
     scores = [layer_score(propagate(graph, steps)) for graph in graphs]
     if not scores:
-        raise ValueError("centrality needs the graph of at least one layer.")
+        raise ValueError("centrality requires the graph of at least one layer.")
     return torch.stack(scores).mean(0)
 
 
 def require_steps(steps: int) -> None:
-    """Raise if the propagation depth is not a whole number of at least 1."""
+    """Raise ValueError unless the propagation depth is an integer of at least 1."""
     if isinstance(steps, bool) or int(steps) != steps or steps < 1:
-        raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}.")
+        raise ValueError(f"steps must be an integer of at least 1, got {steps!r}.")

@@ -1,0 +1,1 @@
+"""Tensor functions of the method: vector budget, attention centrality, folding and MaxSim."""
