@@ -16,11 +16,11 @@ from transformers.integrations.flash_attention import flash_attention_forward
 
 import anchorfold
 from anchorfold.attention import tap
-from anchorfold.attention.signals import FromLastText, InDegree, Propagated
+from anchorfold.attention.signals import InDegree, LastTextAttention, PropagatedAttention
 from anchorfold.attention.tap import AttentionTap, UnreadableAttentionError, find_attention
 
 NAME = "flash_attention_2"
-SIGNALS = [kind(layer) for kind in (Propagated, InDegree, FromLastText) for layer in (1, 4)]
+SIGNALS = [kind(layer) for kind in (PropagatedAttention, InDegree, LastTextAttention) for layer in (1, 4)]
 
 
 def attend(q, k, v, scale, causal, window):
@@ -64,7 +64,7 @@ def kernels(monkeypatch):
     monkeypatch.setitem(sys.modules, "flash_attn", package)
     monkeypatch.setitem(sys.modules, "flash_attn.bert_padding", padding)
     monkeypatch.setattr(flash_utils, "is_flash_attn_2_available", lambda: True)
-    monkeypatch.setattr(flash_utils, "_loaded_implementation", None)  # and back, so that nothing else meets them
+    monkeypatch.setattr(flash_utils, "_loaded_implementation", None)  # restored for other tests
     return calls
 
 
@@ -84,11 +84,11 @@ def on_flash(models, kernels):
         config._attn_implementation_internal = before
 
 
-def listen(model, batch):
-    with AttentionTap(model.model, model.attention_layers, SIGNALS) as listening:
-        listening.look_at(batch.visual, batch.attention_mask)
+def capture(model, batch):
+    with AttentionTap(model.model, model.attention_layers, SIGNALS) as attention_tap:
+        attention_tap.set_visual_tokens(batch.visual, batch.attention_mask)
         hidden = model._hidden(batch.inputs)
-    return hidden, listening.pages
+    return hidden, attention_tap.pages
 
 
 # Causal and not, full attention and a sliding window, queries grouped and not. Not ColPali: FlashAttention cannot
@@ -97,12 +97,12 @@ def listen(model, batch):
 @pytest.mark.parametrize("count", [1, 4])
 def test_equals_scaled_dot_product_attention(on_flash, kernels, models, images, kind, count):
     batch = models[kind].prepare_pages(images[:count])
-    hidden, pages = listen(models[kind], batch)
+    hidden, pages = capture(models[kind], batch)
     model = on_flash(kind)
     plain = model._hidden(batch.inputs)
     untapped, kernels[:] = list(kernels), []
-    flash_hidden, flash_pages = listen(model, batch)
-    assert kernels == untapped  # no layer left its kernel
+    flash_hidden, flash_pages = capture(model, batch)
+    assert kernels == untapped  # every layer used its kernel
     assert "unpadded" in kernels if count > 1 else "whole" in kernels
     valid = batch.attention_mask.bool()
     assert torch.equal(flash_hidden[valid], plain[valid])
@@ -114,16 +114,16 @@ def test_equals_scaled_dot_product_attention(on_flash, kernels, models, images, 
 
 def test_pages_are_the_same(on_flash, models, images):
     compressor = anchorfold.AnchorFold(ratio=0.3)
-    expected = models["colqwen2.5"].encode_pages(images, compressor, batch_size=2)
+    expected = models["colqwen2.5"].encode_documents(images, compressor, batch_size=2)
     for page, other in zip(
-        on_flash("colqwen2.5").encode_pages(images, compressor, batch_size=2), expected, strict=True
+        on_flash("colqwen2.5").encode_documents(images, compressor, batch_size=2), expected, strict=True
     ):
         torch.testing.assert_close(page.vectors, other.vectors, atol=2e-5, rtol=0)
         assert page.anchors.tolist() == other.anchors.tolist()
 
 
-def test_the_name_stays(on_flash, images):
-    """What the loader of kernels is handed is what the model was loaded with, and transformers is put back."""
+def test_implementation_name_is_unchanged(on_flash, images):
+    """Kernels are loaded by the model's own implementation name, and transformers is restored afterwards."""
     model = on_flash("colqwen2.5")
     batch = model.prepare_pages(images[:1])
     names = []
@@ -131,7 +131,7 @@ def test_the_name_stays(on_flash, images):
         layer.register_forward_pre_hook(lambda module, _: names.append(module.config._attn_implementation))
         for layer in model.attention_layers
     ]
-    listen(model, batch)
+    capture(model, batch)
     for handle in handles:
         handle.remove()
     assert set(names) == {NAME}
@@ -147,14 +147,14 @@ def test_layers_are_found(on_flash, images):
 
 
 @pytest.mark.parametrize("name", ["flex_attention", "owner/unknown-kernel"])
-def test_attention_that_cannot_be_read(models, name):
+def test_unsupported_implementation(models, name):
     model = models["colpali"]
     config = model.attention_layers[1].config
     before, config._attn_implementation_internal = config._attn_implementation, name
     try:
         with (
             pytest.raises(UnreadableAttentionError, match=rf"{name}.*load the model with 'sdpa'"),
-            AttentionTap(model.model, model.attention_layers, [Propagated(1)]),
+            AttentionTap(model.model, model.attention_layers, [PropagatedAttention(1)]),
         ):
             pass
     finally:

@@ -5,11 +5,11 @@ import pytest
 from anchorfold.attention.layer_settings import (
     PAPER,
     LayerSettings,
-    UncalibratedWarning,
-    guess,
+    default_settings,
     settings_for,
     write_settings,
 )
+from anchorfold.errors import UncalibratedWarning
 
 
 def test_the_papers_windows():
@@ -21,14 +21,14 @@ def test_the_papers_windows():
     assert settings_for("colpali", 18) is PAPER["colpali"]
 
 
-def test_a_guess_lies_at_70_to_90_percent_and_warns():
-    assert guess(36).window == (25, 32)
-    assert guess(1).window == (0, 0)
+def test_default_window_is_at_70_to_90_percent_and_warns():
+    assert default_settings("other", 36).window == (25, 32)
+    assert default_settings("other", 1).window == (0, 0)
     with pytest.warns(UncalibratedWarning, match="anchorfold calibrate"):
         assert settings_for("colpali", 10).window == (7, 8)
 
 
-def test_a_calibration_file_wins(tmp_path):
+def test_calibration_file_has_priority(tmp_path):
     write_settings(tmp_path / "anchorfold.json", LayerSettings((2, 3), (1, 2), 18, steps=4, universal=9))
     settings = settings_for("colpali", 18, tmp_path / "none.json", tmp_path / "anchorfold.json")
     assert (settings.window, settings.sap_window, settings.steps, settings.universal) == ((2, 3), (1, 2), 4, 9)
@@ -41,17 +41,17 @@ def test_sources(tmp_path):
     assert str(settings_for("colpali", 18, shipped)) == f"layers 2-3, 6 steps (calibration file {shipped})"
     assert str(settings_for("colpali", 18)) == "layers 11-14, 6 steps (paper)"
     assert str(LayerSettings((2, 3), (1, 2), 18)) == "layers 2-3, 6 steps (given by the caller)"
-    assert "guess" in str(guess(18))
+    assert "guess" in str(default_settings("other", 18))
 
 
-def test_bad_calibration_files(tmp_path):
+def test_invalid_calibration_files(tmp_path):
     path = tmp_path / "anchorfold.json"
     path.write_text("{}")
     with pytest.raises(ValueError, match="not a calibration file"):
         settings_for("colpali", 18, path)
     path.write_text(json.dumps({"window": [2, 3], "sap_window": [1, 2], "layers": 12, "steps": 6}))
-    with pytest.raises(ValueError, match="made for 12 layers"):
+    with pytest.raises(ValueError, match="for a model of 12 layers"):
         settings_for("colpali", 18, path)
     path.write_text(json.dumps({"window": [2, 30], "sap_window": [1, 2], "layers": 12, "steps": 6}))
-    with pytest.raises(ValueError, match="does not lie within"):
+    with pytest.raises(ValueError, match="is not within"):
         settings_for("colpali", 12, path)

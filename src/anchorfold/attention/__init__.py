@@ -1,1 +1,1 @@
-"""Listening to a model's attention: what can be asked of a layer, how it is read, and which layers to ask."""
+"""Attention capture: which values compressors require of attention, and how they are computed in the forward pass."""

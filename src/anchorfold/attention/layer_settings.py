@@ -1,4 +1,4 @@
-"""Layer windows and depths: the paper's, a calibrated file's, or a careful guess."""
+"""Layer windows and propagation depths: from the paper, from a calibration file, or a default by depth."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from anchorfold.errors import InvalidArgumentError, UncalibratedWarning
+
 CALIBRATION_FILE = "anchorfold.json"
-
-
-class UncalibratedWarning(UserWarning):
-    """Nobody has calibrated this backbone: its window is a guess."""
 
 
 @dataclass(frozen=True)
 class LayerSettings:
-    """What a backbone's compressors need to know. Windows are zero-based and inclusive.
+    """Layers that compressors read on a backbone. Windows are zero-based and inclusive.
 
-    `window` and `steps` are AnchorFold's, `sap_window` is SAP's, `layers` the depth they were found for; `universal`
-    is how many learned tokens the model appends to a page for AGC, if it was trained so. `source` is "given", "paper",
-    "shipped", "guess", "calibration" or the path of a calibration file.
+    Attributes:
+        window: first and last layer of AnchorFold.
+        sap_window: first and last layer of SAP.
+        layers: depth of the model.
+        steps: propagation depth K of AnchorFold.
+        source: "given", "paper", "shipped", "guess", "calibration", or the path of a calibration file.
+        universal: number of learned tokens appended to each page, for models trained with AGC.
 
-    >>> LayerSettings(window=(11, 14), sap_window=(9, 12), layers=18).steps
-    6
+    Examples:
+        >>> LayerSettings(window=(11, 14), sap_window=(9, 12), layers=18).steps
+        6
     """
 
     window: tuple[int, int]
@@ -38,14 +41,14 @@ class LayerSettings:
     def __post_init__(self) -> None:
         for name, (first, last) in (("window", self.window), ("sap_window", self.sap_window)):
             if not 0 <= first <= last < self.layers:
-                raise ValueError(f"{name} {first}-{last} does not lie within {self.layers} layers.")
+                raise ValueError(f"{name} {first}-{last} is not within {self.layers} layers.")
 
     def __str__(self) -> str:
         return f"layers {self.window[0]}-{self.window[1]}, {self.steps} steps ({describe_source(self.source)})"
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LayerSettings:
-        """From what `dataclasses.asdict` and JSON made of one."""
+        """Create settings from the JSON form of `dataclasses.asdict`."""
         return cls(**{**data, "window": tuple(data["window"]), "sap_window": tuple(data["sap_window"])})
 
 
@@ -57,17 +60,6 @@ SOURCES = {
     "calibration": "this calibration",
 }
 
-
-def describe_source(source: str) -> str:
-    """Return the source of layer settings as text for people.
-
-    Examples:
-        >>> describe_source("shipped"), describe_source("/models/mine/anchorfold.json")
-        ('shipped default', 'calibration file /models/mine/anchorfold.json')
-    """
-    return SOURCES.get(source, f"calibration file {source}")
-
-
 # Appendices A.3 and A.4 of the paper.
 PAPER: dict[str, LayerSettings] = {
     "colpali": LayerSettings(window=(11, 14), sap_window=(11, 14), layers=18, source="paper"),
@@ -76,69 +68,80 @@ PAPER: dict[str, LayerSettings] = {
 }
 
 
-def guess(layers: int) -> LayerSettings:
-    """The window at 70 to 90 % of the depth, where the paper's calibrated windows tend to lie."""
+def describe_source(source: str) -> str:
+    """Return the source of layer settings as readable text.
+
+    Examples:
+        >>> describe_source("shipped"), describe_source("/models/mine/anchorfold.json")
+        ('shipped default', 'calibration file /models/mine/anchorfold.json')
+    """
+    return SOURCES.get(source, f"calibration file {source}")
+
+
+def default_settings(family: str, layers: int) -> LayerSettings:
+    """Return the paper's settings of a model family, or the window at 70 to 90 % of the depth.
+
+    Most calibrated windows of the paper are in that range.
+    """
+    if family in PAPER and PAPER[family].layers == layers:
+        return PAPER[family]
     first = min(math.floor(0.7 * layers), layers - 1)
     last = min(first + math.ceil(0.2 * layers), layers) - 1
     return LayerSettings((first, last), (first, last), layers, source="guess")
 
 
 def settings_for(family: str, layers: int, *files: Path, shipped: Path | None = None) -> LayerSettings:
-    """The first of these calibration files that exists, then the paper's settings, then a guess with a warning.
+    """Return the settings of the first existing calibration file, or the defaults, with a warning if uncalibrated.
 
     Args:
-        family: of the model.
-        layers: its depth.
+        family: model family.
+        layers: depth of the model.
         *files: calibration files of the user.
-        shipped: the calibration file that comes with the model; it is the last of the files.
+        shipped: calibration file distributed with the model; read last.
     """
     for file in files:
         if file.is_file():
             return read_settings(file, layers)
     if shipped is not None and shipped.is_file():
         return replace(read_settings(shipped, layers), source="shipped")
-    known = PAPER.get(family)
-    if known is not None and known.layers == layers:
-        return known
-    settings = guess(layers)
-    warnings.warn(
-        f"nobody has calibrated this {family} backbone of {layers} layers: AnchorFold takes the window "
-        f"{settings.window[0]}-{settings.window[1]} (70-90 % of depth). Run "
-        "`anchorfold calibrate --save` to find its own.",
-        UncalibratedWarning,
-        stacklevel=4,  # the caller of anchorfold.load
-    )
+    settings = default_settings(family, layers)
+    if settings.source == "guess":
+        first, last = settings.window
+        warnings.warn(
+            f"this {family} backbone of {layers} layers has no calibration: AnchorFold uses the window {first}-{last} "
+            "(70-90 % of depth). Run `anchorfold calibrate --save` to calibrate it.",
+            UncalibratedWarning,
+            stacklevel=4,  # the caller of anchorfold.load
+        )
     return settings
 
 
 def read_settings(path: Path, layers: int) -> LayerSettings:
-    """LayerSettings from a calibration file, checked against the model's depth."""
+    """Read a calibration file of a model with this number of layers."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         settings = LayerSettings(
-            window=tuple(data["window"]),
-            sap_window=tuple(data["sap_window"]),
-            layers=int(data["layers"]),
-            steps=int(data["steps"]),
-            source=str(path),
-            universal=int(data.get("universal", 0)),
-        )
+            tuple(data["window"]), tuple(data["sap_window"]), int(data["layers"]), int(data["steps"]), str(path),
+            int(data.get("universal", 0)),
+        )  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a calibration file ({error}): run `anchorfold calibrate` again.") from error
+        raise InvalidArgumentError(
+            f"{path} is not a calibration file ({error}): run `anchorfold calibrate` again."
+        ) from error
     return require_depth(settings, layers)
 
 
 def require_depth(settings: LayerSettings, layers: int) -> LayerSettings:
-    """The same settings, or an error if they are for a model of another depth."""
+    """Return the settings, or raise ValueError if they belong to a model of another depth."""
     if settings.layers != layers:
-        raise ValueError(
-            f"{settings.source} was made for {settings.layers} layers, this model has {layers}: calibrate again."
+        raise InvalidArgumentError(
+            f"{settings.source} is for a model of {settings.layers} layers, this one has {layers}: calibrate again."
         )
     return settings
 
 
 def write_settings(path: Path, settings: LayerSettings) -> None:
-    """Write a calibration file, and the folders that it lies in."""
+    """Write a calibration file and create its parent folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = {k: v for k, v in asdict(settings).items() if k != "source"}
     path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")

@@ -1,7 +1,6 @@
-"""Many threads, one model: hooks and the attention that a tap redirects belong to the model, so passes take turns.
+"""One lock per model: hooks and wrapped attention functions belong to the model, so captured passes run one by one.
 
-A pass that we listen to holds the model's lock. A pass of somebody else, who does not know the lock, may run beside it:
-hooks made with `own_thread` do not hear it.
+Code that does not take the lock may run the same model at the same time: `current_thread_only` hooks ignore its passes.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ from torch import nn
 from transformers import PreTrainedModel
 
 _locks: WeakKeyDictionary[nn.Module, AbstractContextManager[Any]] = WeakKeyDictionary()
-_registering = threading.Lock()
+_registration = threading.Lock()
 
 
 def model_lock(model: nn.Module) -> AbstractContextManager[Any]:
-    """The re-entrant lock of a model; a wrapper such as an encoder shares that of the transformers model inside."""
+    """Return the re-entrant lock of a model; wrappers share the lock of the transformers model inside."""
     core = next((m for m in model.modules() if isinstance(m, PreTrainedModel)), model)
-    with _registering:
+    with _registration:
         return _locks.setdefault(core, threading.RLock())
 
 
-def own_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """A hook that hears the passes of the thread that made it, and no others."""
+def current_thread_only(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a hook so that it runs only in the thread that created it."""
     owner = threading.get_ident()
 
     @wraps(hook)
-    def hear(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
         return hook(*args, **kwargs) if threading.get_ident() == owner else None
 
-    return hear
+    return run

@@ -1,22 +1,24 @@
-"""The attention tap: read what compressors need while a transformers model runs on its own fast attention.
+"""Attention capture: compute signals while a transformers model runs with its own attention kernels.
 
     with AttentionTap(model, attention_modules, signals) as tap:
-        tap.look_at(visual, attention_mask)
+        tap.set_visual_tokens(visual, attention_mask)
         model(**inputs)
-    tap.pages[0][Propagated(layer=25, steps=6)]      # (N,)
+    tap.pages[0][PropagatedAttention(layer=25, steps=6)]      # (N,)
 
-Inside the block, transformers' attention functions are wrapped under their own names: they run as before, and for the
-layers that a signal names they also hand over queries and keys, which are reduced to one vector a page at once. No
-layer leaves its kernel, and no name changes: transformers chooses kernels and masks by it. The block holds the model's
-lock: other threads that listen to the same model wait, and what they run meanwhile is not heard.
+Inside the block, transformers' attention functions are wrapped under their own names. They run as before; for layers
+named by a signal, queries and keys are also reduced to one vector per page immediately. Names and kernels stay the
+same, because transformers selects kernels and masks by name. The block holds the model's lock: other threads that
+capture attention of the same model wait, and passes of threads without the lock are not captured.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,108 +26,32 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 
-from anchorfold.attention.listening_time import listening
-from anchorfold.attention.model_lock import model_lock, own_thread
-from anchorfold.attention.signals import LayerView, Signal
+from anchorfold.attention.graphs import LayerView
+from anchorfold.attention.model_lock import current_thread_only, model_lock
+from anchorfold.attention.signals import Signal
 from anchorfold.errors import BrokenModelError
 
-_HOOK = "_anchorfold_observers"
+_OBSERVERS = "_anchorfold_observers"
 
 # Called with queries, keys, the mask and the attention function's other arguments.
 Observer = Callable[[Tensor, Tensor, Tensor | None, dict[str, Any]], None]
 
-_open_taps: Counter[str] = Counter()  # of each wrapped attention function
+_open_taps: Counter[str] = Counter()  # per wrapped attention function
 _wrapping = threading.Lock()
 
 
 class UnreadableAttentionError(BrokenModelError):
-    """What was asked of the model's attention cannot be read."""
-
-
-@contextmanager
-def _wrapped(implementation: str) -> Iterator[None]:
-    """Inside the block, transformers' attention function of that name calls the observers of modules that have any."""
-    with _wrapping:
-        if not _open_taps[implementation]:
-            AttentionInterface.register(implementation, _Observed(AttentionInterface()[implementation]))
-        _open_taps[implementation] += 1
-    try:
-        yield
-    finally:
-        with _wrapping:
-            _open_taps[implementation] -= 1
-            wrapper = AttentionInterface()[implementation]
-            if not _open_taps[implementation] and isinstance(wrapper, _Observed):
-                AttentionInterface.register(implementation, wrapper.function)
-
-
-class _Observed:
-    """An attention function that shows queries, keys and mask to the module's observers before it runs."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-
-    def __call__(
-        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None,
-        **kwargs: Any,
-    ) -> Any:  # fmt: skip
-        for observe in module.__dict__.get(_HOOK, ()):
-            observe(query, key, attention_mask, kwargs)
-        return self.function(module, query, key, value, attention_mask, **kwargs)
-
-
-def _configs(model: nn.Module) -> list[PretrainedConfig]:
-    """Every configuration object in the model: attention and masks may read different copies."""
-    configs: dict[int, PretrainedConfig] = {}
-
-    def visit(config: object) -> None:
-        if isinstance(config, PretrainedConfig) and id(config) not in configs:
-            configs[id(config)] = config
-            for name in config.sub_configs:
-                visit(getattr(config, name, None))
-
-    for module in model.modules():
-        visit(getattr(module, "config", None))
-    return list(configs.values())
-
-
-@contextmanager
-def _observed(model: nn.Module, observers: Mapping[nn.Module, Observer]) -> Iterator[None]:
-    """Inside the block, these attention modules of the model also call their observers."""
-    with model_lock(model), ExitStack() as undo:
-        configs = _configs(model)
-        for config in configs:
-            # Eager attention is a function private to each model; its fast equal is scaled-dot-product attention.
-            if config._attn_implementation in (None, "eager"):
-                undo.callback(setattr, config, "_attn_implementation_internal", config._attn_implementation)
-                config._attn_implementation_internal = "sdpa"
-        for implementation in {config._attn_implementation for config in configs} & AttentionInterface().keys():
-            undo.enter_context(_wrapped(implementation))
-        for module, observe in observers.items():
-            before = module.__dict__.get(_HOOK, ())
-            undo.callback(setattr, module, _HOOK, before) if before else undo.callback(delattr, module, _HOOK)
-            setattr(module, _HOOK, (*before, own_thread(observe)))
-        yield
-
-
-def _require_readable(module: nn.Module) -> None:
-    """Flex attention's masks are no tensors; everything else that transformers knows can be read."""
-    implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
-    known = implementation in (None, "eager") or implementation in AttentionInterface()
-    if not known or "flex" in str(implementation):
-        raise UnreadableAttentionError(
-            f"attention of the implementation {implementation!r} cannot be read: load the model with 'sdpa'."
-        )
+    """The requested attention of the model cannot be captured."""
 
 
 class AttentionTap:
-    """Context manager that collects signals from a model's attention layers.
+    """Context manager that captures signals from a model's attention layers.
 
     Args:
         model: the model to run inside the block.
-        layers: its language layers' attention modules, in order.
-        signals: what to collect; only the layers that they name do any extra work.
-        gradients: let gradients flow through what is collected, to train with it.
+        layers: attention modules of its language layers, in order.
+        signals: values to compute; other layers do no extra work.
+        gradients: whether gradients flow through the captured values, for training.
     """
 
     def __init__(
@@ -135,29 +61,27 @@ class AttentionTap:
         self.signals_by_layer: dict[int, list[Signal]] = {}
         for signal in dict.fromkeys(signals):
             if not 0 <= signal.layer < len(self.layers):
-                raise UnreadableAttentionError(
-                    f"{signal} names a layer that does not exist: the model has {len(self.layers)}."
-                )
+                raise UnreadableAttentionError(f"{signal} is out of range: the model has {len(self.layers)} layers.")
             self.signals_by_layer.setdefault(signal.layer, []).append(signal)
         self.pages: list[dict[Signal, Tensor]] = []
         self._visual: list[Tensor] | None = None
         self._valid: list[Tensor] = []
-        self._seen: set[int] = set()
+        self._captured: set[int] = set()
         self._open = ExitStack()
 
-    def look_at(self, visual: Tensor, attention_mask: Tensor | None = None) -> None:
-        """Say where the visual tokens are, before the layers run.
+    def set_visual_tokens(self, visual: Tensor, attention_mask: Tensor | None = None) -> None:
+        """Set the visual tokens of the next forward pass.
 
         Args:
             visual: `(B, T)` mask of visual tokens.
-            attention_mask: `(B, T)`, 0 at padding on either side; None if there is none.
+            attention_mask: `(B, T)`, 0 at padding on either side; None without padding.
         """
         valid = torch.ones_like(visual) if attention_mask is None else attention_mask.bool()
         self._valid = [row.nonzero().flatten() for row in valid]
-        # Positions among the page's own tokens: padding is cut away before anything is measured.
+        # Positions among the page's own tokens: padding is removed before signals are computed.
         self._visual = [v[keep].nonzero().flatten() for v, keep in zip(visual.bool(), self._valid, strict=True)]
         self.pages = [{} for _ in self._visual]
-        self._seen = set()
+        self._captured = set()
 
     def __enter__(self) -> Self:
         if self.signals_by_layer:
@@ -171,11 +95,11 @@ class AttentionTap:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._open.close()
-        missed = set(self.signals_by_layer) - self._seen
-        if kind is None and self._visual is not None and missed:
+        missing = set(self.signals_by_layer) - self._captured
+        if kind is None and self._visual is not None and missing:
             raise UnreadableAttentionError(
-                f"{type(self.model).__name__} does not route attention through transformers' AttentionInterface "
-                f"(layers {sorted(missed)} were never seen): its attention cannot be read."
+                f"cannot capture the attention of {type(self.model).__name__}: layers {sorted(missing)} do not use "
+                "transformers' AttentionInterface."
             )
 
     def _observer(self, number: int) -> Observer:
@@ -183,57 +107,166 @@ class AttentionTap:
         signals = self.signals_by_layer[number]
         kinds = {type(s): [r for r in signals if type(r) is type(s)] for s in signals}
 
-        def timed(query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:
-            with listening(query.device):
-                observe(query, key, mask, kwargs)
-
         @torch.enable_grad() if self.gradients else torch.no_grad()  # type: ignore[untyped-decorator]
         def observe(query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:
             if self._visual is None:
-                raise UnreadableAttentionError(
-                    "call look_at() before the model runs, so that the tap knows the visual tokens."
-                )
-            self._seen.add(number)
+                raise UnreadableAttentionError("call set_visual_tokens() before the model runs.")
+            self._captured.add(number)
             causal = kwargs.get("is_causal")
             causal = getattr(module, "is_causal", True) if causal is None else causal
             scaling = kwargs.get("scaling") or query.shape[-1] ** -0.5
             for b, (visual, valid) in enumerate(zip(self._visual, self._valid, strict=True)):
                 if not len(visual):
                     continue
-                view = LayerView(
-                    query[b].index_select(1, valid),
-                    key[b].index_select(1, valid),
-                    scaling,
-                    visual,
-                    _allowed(mask, b, valid, bool(causal), kwargs.get("sliding_window")),
-                )
+                allowed = _allowed(mask, b, valid, bool(causal), kwargs.get("sliding_window"))
+                query_b, key_b = query[b].index_select(1, valid), key[b].index_select(1, valid)
+                view = LayerView(query_b, key_b, scaling, visual, allowed)
                 for kind, requests in kinds.items():
                     self.pages[b].update(kind.measure(requests, view))  # type: ignore[arg-type]
+
+        def timed(query: Tensor, *args: Any) -> None:
+            with _timed(query.device):
+                observe(query, *args)
 
         return timed
 
 
 def find_attention(model: nn.Module, run: Callable[[], object], tokens: int) -> list[nn.Module]:
-    """The attention modules through which sequences of `tokens` pass when `run` calls the model, in order."""
-    seen: dict[nn.Module, None] = {}
+    """Return the attention modules that process sequences of `tokens` tokens when `run` calls the model, in order."""
+    modules: dict[nn.Module, None] = {}
 
-    def watch(module: nn.Module) -> Observer:
-        def observe(query: Tensor, *_: Any) -> None:
-            if query.shape[2] == tokens:
-                seen.setdefault(module)
+    def observer(module: nn.Module) -> Observer:
+        return lambda query, *_: modules.setdefault(module) if query.shape[2] == tokens else None
 
-        return observe
-
-    with _observed(model, {module: watch(module) for module in model.modules()}):
+    with _observed(model, {module: observer(module) for module in model.modules()}):
         run()
-    return list(seen)
+    return list(modules)
+
+
+class CaptureTime:
+    """Time that taps spend on signals; read `seconds` after the device has finished."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[Any, Any]] = []
+
+    @property
+    def seconds(self) -> float:
+        """Total over all layers."""
+        return sum(
+            float(began.elapsed_time(ended) / 1000 if isinstance(began, torch.cuda.Event) else ended - began)
+            for began, ended in self.spans
+        )
+
+
+_capture_time: ContextVar[CaptureTime | None] = ContextVar("capture time", default=None)
+
+
+@contextmanager
+def measure_capture_time() -> Iterator[CaptureTime]:
+    """Measure the capture time of taps in the current thread inside the block."""
+    token = _capture_time.set(measured := CaptureTime())
+    try:
+        yield measured
+    finally:
+        _capture_time.reset(token)
+
+
+@contextmanager
+def _timed(device: torch.device) -> Iterator[None]:
+    """Record the duration of the block. On a GPU with events: synchronising would change the total."""
+    measured = _capture_time.get()
+    if measured is None:
+        yield
+    elif device.type == "cuda":
+        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        began.record()
+        yield
+        ended.record()
+        measured.spans.append((began, ended))
+    else:
+        start = time.perf_counter()
+        yield
+        measured.spans.append((start, time.perf_counter()))
+
+
+class _ObservedAttention:
+    """An attention function that passes queries, keys and mask to the module's observers before it runs."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        for observe in module.__dict__.get(_OBSERVERS, ()):
+            observe(query, key, attention_mask, kwargs)
+        return self.function(module, query, key, value, attention_mask, **kwargs)
+
+
+@contextmanager
+def _wrapped(implementation: str) -> Iterator[None]:
+    """Wrap transformers' attention function of that name inside the block, so that it calls the modules' observers."""
+    with _wrapping:
+        if not _open_taps[implementation]:
+            AttentionInterface.register(implementation, _ObservedAttention(AttentionInterface()[implementation]))
+        _open_taps[implementation] += 1
+    try:
+        yield
+    finally:
+        with _wrapping:
+            _open_taps[implementation] -= 1
+            wrapper = AttentionInterface()[implementation]
+            if not _open_taps[implementation] and isinstance(wrapper, _ObservedAttention):
+                AttentionInterface.register(implementation, wrapper.function)
+
+
+@contextmanager
+def _observed(model: nn.Module, observers: Mapping[nn.Module, Observer]) -> Iterator[None]:
+    """Call observers of the model's attention modules inside the block."""
+    with model_lock(model), ExitStack() as undo:
+        configs = _configs(model)
+        for config in configs:
+            # Eager attention is a private function of each model; its fast equivalent is scaled-dot-product attention.
+            if config._attn_implementation in (None, "eager"):
+                undo.callback(setattr, config, "_attn_implementation_internal", config._attn_implementation)
+                config._attn_implementation_internal = "sdpa"
+        for implementation in {config._attn_implementation for config in configs} & AttentionInterface().keys():
+            undo.enter_context(_wrapped(implementation))
+        for module, observe in observers.items():
+            before = module.__dict__.get(_OBSERVERS, ())
+            undo.callback(setattr, module, _OBSERVERS, before) if before else undo.callback(delattr, module, _OBSERVERS)
+            setattr(module, _OBSERVERS, (*before, current_thread_only(observe)))
+        yield
+
+
+def _configs(model: nn.Module) -> list[PretrainedConfig]:
+    """Return every configuration object in the model: attention and masks may read different copies."""
+    configs: dict[int, PretrainedConfig] = {}
+    stack: list[object] = [getattr(module, "config", None) for module in model.modules()]
+    while stack:
+        config = stack.pop()
+        if isinstance(config, PretrainedConfig) and id(config) not in configs:
+            configs[id(config)] = config
+            stack += [getattr(config, name, None) for name in config.sub_configs]
+    return list(configs.values())
+
+
+def _require_readable(module: nn.Module) -> None:
+    """Reject attention whose masks are not tensors (flex attention) or that transformers does not register."""
+    implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
+    registered = implementation in (None, "eager") or implementation in AttentionInterface()
+    if not registered or "flex" in str(implementation):
+        raise UnreadableAttentionError(
+            f"cannot capture attention of the implementation {implementation!r}: load the model with 'sdpa'."
+        )
 
 
 def _allowed(mask: Tensor | None, b: int, valid: Tensor, causal: bool, window: int | None) -> Tensor | None:
-    """The mask among a page's own tokens `(1 or H, T, T)`, or None if everything is allowed.
+    """Return the mask `(1 or H, T, T)` among a page's own tokens, or None without restrictions.
 
-    FlashAttention's masks hold padding at most, which is already cut away: what else a token may not see stands in the
-    kernel's other arguments. Where scaled-dot-product attention gets no mask, they say the same.
+    FlashAttention's masks contain padding only, which is already removed; other restrictions are arguments of the
+    kernel. The same holds where scaled-dot-product attention receives no mask.
     """
     if mask is None or mask.ndim == 2:
         n = len(valid)
@@ -245,5 +278,5 @@ def _allowed(mask: Tensor | None, b: int, valid: Tensor, causal: bool, window: i
     page = mask[min(b, len(mask) - 1)].index_select(-1, valid)
     if page.shape[-2] > 1:
         page = page.index_select(-2, valid)
-    free = page.all() if page.dtype == torch.bool else (page == 0).all()
-    return None if bool(free) else page.expand(-1, len(valid), -1)
+    unrestricted = page.all() if page.dtype == torch.bool else (page == 0).all()
+    return None if bool(unrestricted) else page.expand(-1, len(valid), -1)

@@ -1,0 +1,100 @@
+"""Visual graphs equal their definitions, written with whole matrices."""
+
+import pytest
+import torch
+
+from anchorfold.attention import graphs
+from anchorfold.attention.graphs import GRAPHS, LayerView
+from anchorfold.attention.signals import PropagatedAttention
+from anchorfold.core.focus import centrality, layer_score, propagate
+
+HEADS, KEY_HEADS, TOKENS, DIM = 4, 2, 23, 8
+VISUAL = torch.arange(3, 20)
+
+
+def layer_view(causal: bool, additive: bool = False) -> LayerView:
+    generator = torch.Generator().manual_seed(0)
+    query = 3 * torch.randn(HEADS, TOKENS, DIM, generator=generator)
+    key = torch.randn(KEY_HEADS, TOKENS, DIM, generator=generator)
+    allowed = torch.ones(TOKENS, TOKENS).tril().bool()[None]
+    if additive:
+        allowed = torch.zeros(allowed.shape).masked_fill_(~allowed, torch.finfo(torch.float32).min)
+    return LayerView(query, key, DIM**-0.5, VISUAL, allowed if causal else None)
+
+
+def visual_logits(view: LayerView) -> torch.Tensor:
+    key = view.key.repeat_interleave(HEADS // KEY_HEADS, 0)
+    return (view.query @ key.transpose(1, 2) * view.scaling)[:, VISUAL][:, :, VISUAL]
+
+
+def expected_scores(view: LayerView, name: str, steps: int) -> torch.Tensor:
+    """The layer score of a graph, from whole `(H, N, N)` matrices."""
+    kind, n = GRAPHS[name], len(VISUAL)
+    lower = torch.ones(n, n).tril().bool() if view.allowed is not None else torch.ones(n, n).bool()
+    logits = visual_logits(view)
+    masked = logits.masked_fill(~lower, float("-inf"))
+    if kind.logits == "unmasked":
+        masked = logits
+    if kind.logits == "mirrored":
+        masked = torch.where(lower, logits, logits.transpose(1, 2))
+    graph = masked.softmax(-1)
+    if kind.without_sinks:
+        received = graph.sum((0, 1))
+        sinks = received > received.mean() + 3 * received.std(correction=0)
+        graph = graph.masked_fill(sinks, 0)
+        graph = graph / graph.sum(-1, keepdim=True).clamp(min=1e-38)
+    if kind.symmetric:
+        graph = graph + graph.transpose(1, 2)
+        graph = graph / graph.sum(-1, keepdim=True)
+    support = propagate(graph, steps)
+    if kind.debiased:
+        support = support / propagate((lower / lower.sum(-1, keepdim=True))[None], steps)
+    return layer_score(support)
+
+
+def scores(view: LayerView, name: str, steps: int) -> torch.Tensor:
+    signal = PropagatedAttention(0, steps, name)
+    return PropagatedAttention.measure([signal], view)[signal]
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_definition(name, causal, steps, monkeypatch):
+    view = layer_view(causal)
+    expected = expected_scores(view, name, steps)
+    torch.testing.assert_close(scores(view, name, steps), expected, atol=1e-5, rtol=1e-4)
+    monkeypatch.setattr(graphs, "ROW_BLOCK_BYTES", 4 * len(VISUAL) * 5)  # five rows at a time
+    monkeypatch.setattr(graphs, "WORKING_BYTES", {True: 1, False: 1})  # one head at a time
+    torch.testing.assert_close(scores(view, name, steps), expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_additive_masks(name):
+    torch.testing.assert_close(scores(layer_view(True, additive=True), name, 2), scores(layer_view(True), name, 2))
+
+
+@pytest.mark.parametrize("name", ["unmasked", "mirrored", "debiased"])
+def test_bidirectional_attention_has_the_graph_of_the_paper(name):
+    torch.testing.assert_close(scores(layer_view(False), name, 6), scores(layer_view(False), "attention", 6))
+
+
+def test_causal_graph_drains_into_the_first_tokens_and_mirrored_does_not():
+    view = layer_view(True)
+    assert scores(view, "attention", 6)[:3].sum() > 0.8 * len(VISUAL)
+    assert scores(view, "mirrored", 6)[:3].sum() < 0.6 * len(VISUAL)
+
+
+def test_sinks_are_not_central():
+    view = layer_view(False)
+    view.query[:, :, 0], view.key[:, int(VISUAL[5]), 0] = 5, 20
+    assert int(scores(view, "attention", 6).argmax()) == 5
+    assert scores(view, "without-sinks", 6)[5] == 0
+
+
+def test_paper_graph_is_the_default():
+    view = layer_view(False)
+    torch.testing.assert_close(
+        PropagatedAttention.measure([PropagatedAttention(0)], view)[PropagatedAttention(0)],
+        centrality([visual_logits(view).softmax(-1)], 6),
+    )
