@@ -6,11 +6,12 @@ import torch
 from sklearn.cluster import KMeans
 from torch.nn.functional import normalize
 
-from anchorfold.compressors.kmeans import fill_empty, kmeans, nearest
+from anchorfold.compressors import clustering
+from anchorfold.compressors.clustering import fill_empty, kmeans, nearest_centre
 
 
 def page_like(n, d, seed):
-    """Unit vectors around some directions, with blank paper that repeats itself."""
+    """Unit vectors around some directions, with repeated vectors as on blank paper."""
     g = torch.Generator().manual_seed(seed)
     topics = torch.randn(n // 8 + 1, d, generator=g)
     x = topics[torch.randint(0, len(topics), (n,), generator=g)] + 0.7 * torch.randn(n, d, generator=g)
@@ -27,7 +28,7 @@ def inertia(x, labels, weights=None):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_clusters_are_as_tight_as_those_of_scikit_learn(weighted):
+def test_inertia_is_within_one_percent_of_scikit_learn(weighted):
     ours, theirs = [], []
     for seed in range(6):
         x = page_like(400, 32, seed)
@@ -40,16 +41,24 @@ def test_clusters_are_as_tight_as_those_of_scikit_learn(weighted):
     assert np.mean(ours) <= 1.01 * np.mean(theirs)
 
 
-def test_from_the_same_start_the_clusters_are_the_same():
+def test_result_is_a_fixed_point_of_scikit_learn():
     x = page_like(200, 16, 0)
     labels = kmeans(x, 12)
     centres = torch.stack([x[labels == i].mean(0) for i in range(12)])
     fitted = KMeans(12, init=centres.double().numpy(), n_init=1).fit(x.double().numpy())
-    # What we return is a fixed point of Lloyd's algorithm: scikit-learn does not move from it.
     assert torch.equal(labels, torch.from_numpy(fitted.labels_.astype(np.int64)))
 
 
-def test_the_seed_decides_and_precision_hardly_does():
+def test_blocks_of_centres_cost_less_than_one_percent(monkeypatch):
+    pages = [page_like(700, 32, seed) for seed in range(4)]
+    alone = [inertia(x, kmeans(x, 350, seed)) for seed, x in enumerate(pages)]
+    monkeypatch.setattr(clustering, "MAX_SEQUENTIAL", 100)
+    blocks = [inertia(x, kmeans(x, 350, seed)) for seed, x in enumerate(pages)]
+    assert blocks != alone
+    assert np.mean(blocks) <= 1.01 * np.mean(alone)
+
+
+def test_seed_and_precision():
     x = page_like(150, 16, 1)
     assert torch.equal(kmeans(x, 20, 3), kmeans(x, 20, 3))
     assert not torch.equal(kmeans(x, 20, 3), kmeans(x, 20, 4))
@@ -58,12 +67,12 @@ def test_the_seed_decides_and_precision_hardly_does():
 
 
 @pytest.mark.parametrize(("distinct", "m"), [(1, 5), (3, 7), (9, 9)])
-def test_every_cluster_is_used_also_when_vectors_repeat(distinct, m):
+def test_no_empty_clusters_with_repeated_vectors(distinct, m):
     x = page_like(distinct, 8, 0).repeat(20, 1)[: max(m, distinct) + 2]
     assert sorted(set(kmeans(x, m).tolist())) == list(range(m))
 
 
-def test_empty_clusters_take_the_worst_placed_vectors():
+def test_empty_clusters_take_the_farthest_vectors():
     x = torch.tensor([[0.0], [0.1], [5.0], [9.0]])
     assert fill_empty(x, torch.tensor([0, 0, 0, 0]), 2).tolist() == [0, 0, 0, 1]
-    assert nearest(x, torch.tensor([[0.0], [0.0], [9.0]])).tolist() == [0, 0, 2, 2]
+    assert nearest_centre(x, torch.tensor([[0.0], [0.0], [9.0]])).tolist() == [0, 0, 2, 2]

@@ -1,4 +1,4 @@
-"""AGC: a trained compressor. Learned tokens, appended to the page, say which vectors matter."""
+"""AGC (attention-guided clustering): a trained baseline that reads the attention of learned tokens."""
 
 from __future__ import annotations
 
@@ -7,54 +7,54 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from anchorfold.attention.layer_settings import LayerSettings
-from anchorfold.attention.signals import FromLastText
+from anchorfold.attention.signals import LastTextAttention
 from anchorfold.compressors.base import BudgetCompressor
+from anchorfold.core.fold import CompressedPage, fold_onto, top_tokens
 from anchorfold.errors import AnchorFoldError
-from anchorfold.fold import Folded, fold_onto, top_tokens
 from anchorfold.page import PageState
 
 
-def cluster(embeddings: Tensor, saliency: Tensor, m: int) -> Folded:
-    """A page's vectors gathered round its most salient ones; differentiable in vectors and saliency.
+def cluster(embeddings: Tensor, saliency: Tensor, m: int) -> CompressedPage:
+    """Cluster a page's vectors around the most salient ones; differentiable in vectors and saliency.
 
     Args:
         embeddings: `(N, d_r)` L2-normalised.
-        saliency: `(N,)` at least 0; it chooses the centroids and weighs each group's mean.
-        m: centroids, at most N.
+        saliency: `(N,)` non-negative; it selects the centroids and weights each group's mean.
+        m: number of centroids, at most N.
     """
     return fold_onto(embeddings, embeddings, top_tokens(saliency.detach(), m), saliency, lambda vectors: vectors)
 
 
 class AGC(BudgetCompressor):
-    """Attention-guided clustering (appendix C): only for a model that was trained with universal tokens.
+    """Attention-guided clustering (appendix C), for models trained with universal tokens.
 
-    Saliency is the last layer's attention from those tokens. The m most salient vectors represent the page, every
-    other one joins its most similar representative, and a group becomes the saliency-weighted mean of its vectors.
+    Saliency is the last layer's attention from the universal tokens. The m most salient vectors are the centroids;
+    other vectors join the most similar centroid, and a group becomes the saliency-weighted mean of its vectors.
 
-    >>> AGC(cap=128).obstacle(model.settings)
-    'AGC needs a model that was trained with universal tokens, and this one has none: ...'
+    Examples:
+        >>> AGC(cap=128).unsupported_reason(model.layer_settings)
+        'AGC requires a model trained with universal tokens: ...'
     """
 
     name = "agc"
-    title, colour, marker = "AGC (trained)", "#B2182B", "p"
+    title = "AGC (trained)"
     trained = True
 
-    def signals(self, settings: LayerSettings) -> Sequence[FromLastText]:
-        """The last layer's attention from all universal tokens."""
-        if obstacle := self.obstacle(settings):
-            raise AnchorFoldError(obstacle)
-        return [FromLastText(settings.layers - 1, settings.universal)]
+    def signals(self, settings: LayerSettings) -> Sequence[LastTextAttention]:
+        """Return the last layer's attention from all universal tokens."""
+        if reason := self.unsupported_reason(settings):
+            raise AnchorFoldError(reason)
+        return [LastTextAttention(settings.layers - 1, settings.universal)]
 
-    def obstacle(self, settings: LayerSettings) -> str | None:
-        """A model without universal tokens."""
+    def unsupported_reason(self, settings: LayerSettings) -> str | None:
+        """Reject models without universal tokens."""
         if settings.universal:
             return None
         return (
-            "AGC needs a model that was trained with universal tokens, and this one has none: "
-            "training/colqwen25 (--recipe agc) and training/nano (--stage agc) train one, or choose another method."
+            "AGC requires a model trained with universal tokens: train one with training/colqwen25 (--recipe agc) or "
+            "training/nano (--stage agc), or choose another method."
         )
 
-    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
-        """Select, assign, average, all among the page's retrieval vectors."""
-        saliency = page.mean_signal(self.signals(settings)).to(page.embeddings)
-        return cluster(page.embeddings, saliency, m)
+    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> CompressedPage:
+        """Cluster the page's retrieval vectors by saliency."""
+        return cluster(page.embeddings, page.mean_signal(self.signals(settings)).to(page.embeddings), m)

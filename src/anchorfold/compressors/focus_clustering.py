@@ -1,60 +1,56 @@
-"""FocusClustering: k-means that listens to centrality. Ours, not the paper's."""
+"""FocusClustering: k-means weighted by attention centrality. An extension of the paper."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anchorfold._numerics import widen
 from anchorfold.attention.layer_settings import LayerSettings
-from anchorfold.attention.signals import Propagated
+from anchorfold.attention.signals import PropagatedAttention
 from anchorfold.compressors.anchor_fold import AnchorFold
-from anchorfold.compressors.grouping import merge_groups
-from anchorfold.compressors.kmeans import kmeans
+from anchorfold.compressors.clustering import kmeans, merge_groups
 from anchorfold.compressors.semantic_clustering import SemanticClustering
-from anchorfold.fold import Folded
+from anchorfold.core.fold import CompressedPage
+from anchorfold.core.numerics import upcast
 from anchorfold.page import PageState
 
 
 class FocusClustering(SemanticClustering):
-    """k-means on the retrieval vectors in which each token weighs the root of its centrality.
+    """k-means on the retrieval vectors, with tokens weighted by the square root of their centrality.
 
-    Clusters then go where attention gathers instead of to blank paper, and each becomes the weighted mean of its
-    tokens' hidden states before the projection, as in Fold. The root, because k-means already gives a group that
-    many tokens share what it needs: the full centrality would count them twice.
+    Clusters concentrate where attention does instead of on blank areas. Each cluster becomes the weighted mean of its
+    tokens' hidden states before the projection, as in folding. The square root, because k-means already assigns more
+    clusters to frequent content: full centrality would count it twice.
 
     Args:
         ratio: share of a page's vectors to keep, in (0, 1].
         cap: maximum vectors per page. Give either `ratio` or `cap`.
-        seed: of the k-means++ start.
+        seed: seed of the k-means++ initialisation.
         steps: propagation steps of AnchorFold's centrality.
         window: first and last layer of AnchorFold's centrality.
+        graph: visual attention graph of AnchorFold's centrality.
 
-    >>> len(model.encode_pages(images[:1], FocusClustering(ratio=0.1))[0])
-    13
+    Examples:
+        >>> len(model.encode_documents(images[:1], FocusClustering(ratio=0.1))[0])
+        13
     """
 
     name = "focus-clustering"
-    title, colour, marker = "FocusClustering (ours)", "#35247A", "X"
+    title = "FocusClustering (ours)"
 
     def __init__(
-        self,
-        ratio: float | None = None,
-        *,
-        cap: int | None = None,
-        seed: int = 0,
-        steps: int | None = None,
-        window: tuple[int, int] | None = None,
-    ) -> None:
+        self, ratio: float | None = None, *, cap: int | None = None, seed: int = 0, steps: int | None = None,
+        window: tuple[int, int] | None = None, graph: str = "attention",
+    ) -> None:  # fmt: skip
         super().__init__(ratio, cap=cap, seed=seed)
-        self.steps, self.window = steps, window
-        self._focus = AnchorFold(ratio, cap=cap, steps=steps, window=window)
+        self.steps, self.window, self.graph = steps, window, graph
+        self._anchor_fold = AnchorFold(ratio, cap=cap, steps=steps, window=window, graph=graph)
 
-    def signals(self, settings: LayerSettings) -> Sequence[Propagated]:
-        """What AnchorFold listens to."""
-        return self._focus.signals(settings)
+    def signals(self, settings: LayerSettings) -> Sequence[PropagatedAttention]:
+        """Return the signals of AnchorFold."""
+        return self._anchor_fold.signals(settings)
 
-    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
-        """Cluster by centrality, then fold each cluster."""
+    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> CompressedPage:
+        """Cluster by centrality and merge each cluster."""
         weights = page.mean_signal(self.signals(settings)).to(page.embeddings).sqrt()
         groups = kmeans(page.embeddings, m, self.seed, weights)
-        return merge_groups(widen(page.hidden), page.embeddings, groups, m, weights, page.project)
+        return merge_groups(upcast(page.hidden), page.embeddings, groups, m, weights, page.project)

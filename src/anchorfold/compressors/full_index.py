@@ -5,28 +5,30 @@ from __future__ import annotations
 from typing import Self
 
 from anchorfold.attention.layer_settings import LayerSettings
-from anchorfold.compressors.base import Compressor, keep_all
-from anchorfold.fold import Folded
+from anchorfold.compressors.base import Compressor, keep_all_tokens
+from anchorfold.core.fold import CompressedPage
+from anchorfold.errors import InvalidArgumentError
 from anchorfold.page import PageState
 
 
 class FullIndex(Compressor):
-    """All N vectors, unchanged.
+    """Keeps all N vectors unchanged.
 
-    >>> len(model.encode_pages(images[:1], FullIndex())[0])
-    128
+    Examples:
+        >>> len(model.encode_documents(images[:1], FullIndex())[0])
+        128
     """
 
     name = "none"
-    title, colour, marker = "full index", "#000000", "*"
+    title = "full index"
 
     @classmethod
     def with_budget(cls, ratio: float | None = None, cap: int | None = None) -> Self:
-        """Only a budget that keeps everything fits."""
+        """Create a compressor; only a ratio of 1 is accepted."""
         if cap is not None or ratio not in (None, 1):
-            raise ValueError("the full index keeps all vectors: it takes no ratio and no cap.")
+            raise InvalidArgumentError("the full index keeps all vectors: remove the ratio or cap.")
         return cls()
 
-    def compress(self, page: PageState, settings: LayerSettings) -> Folded:
-        """Everything."""
-        return keep_all(page)
+    def compress(self, page: PageState, settings: LayerSettings) -> CompressedPage:
+        """Return all vectors."""
+        return keep_all_tokens(page)

@@ -6,22 +6,31 @@ import torch
 
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.compressors.base import BudgetCompressor
-from anchorfold.compressors.grouping import average_groups
-from anchorfold.fold import Folded
+from anchorfold.compressors.clustering import average_groups
+from anchorfold.core.fold import CompressedPage
 from anchorfold.page import PageState
 
 
 class Pooling1D(BudgetCompressor):
-    """m contiguous groups of the ordered vectors, whose sizes differ by at most one; means, L2-normalised.
+    """L2-normalised means of m contiguous groups of tokens, whose sizes differ by at most one.
 
-    >>> len(model.encode_pages(images[:1], Pooling1D(ratio=0.1))[0])
-    13
+    Examples:
+        >>> len(model.encode_documents(images[:1], Pooling1D(ratio=0.1))[0])
+        13
     """
 
     name = "1d-pooling"
-    title, colour, marker = "1D-Pooling", "#E69F00", "D"
+    title = "1D-Pooling"
 
-    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
-        """Pool."""
+    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> CompressedPage:
+        """Average each group."""
         groups = torch.arange(len(page), device=page.hidden.device) * m // len(page)
-        return average_groups(page.embeddings, groups, m)
+        return average_groups(page.embeddings, groups, m, self.normalize)
+
+
+class RawPooling1D(Pooling1D):
+    """1D-Pooling as the paper defines it: arithmetic means, not normalised."""
+
+    name = "1d-pooling-raw"
+    title = "1D-Pooling (raw mean)"
+    normalize = False

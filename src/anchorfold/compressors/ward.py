@@ -1,33 +1,46 @@
-"""Ward token pooling: hierarchical clustering, what late-interaction libraries offer today."""
+"""Ward token pooling: hierarchical clustering, as offered by late-interaction libraries."""
 
 from __future__ import annotations
+
+from importlib.util import find_spec
 
 import torch
 
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.compressors.base import BudgetCompressor
-from anchorfold.compressors.grouping import average_groups
-from anchorfold.fold import Folded
+from anchorfold.compressors.clustering import average_groups
+from anchorfold.core.fold import CompressedPage
+from anchorfold.errors import AnchorFoldError
 from anchorfold.page import PageState
+
+NEEDED = "ward requires SciPy: pip install 'anchorfold[ward]'."
 
 
 class Ward(BudgetCompressor):
-    """Ward linkage on cosine distances, cut into m clusters; means, L2-normalised.
+    """L2-normalised means of m clusters by Ward linkage on cosine distances.
 
-    The same clustering as sentence-transformers' `HierarchicalTokenPooling` without protected tokens (Ward on
-    the condensed distances), but always exactly m vectors.
+    The same clustering as sentence-transformers' `HierarchicalTokenPooling` without protected tokens (Ward on the
+    condensed distances), but always exactly m vectors. Requires SciPy: `pip install 'anchorfold[ward]'`.
 
-    >>> len(model.encode_pages(images[:1], Ward(ratio=0.1))[0])
-    13
+    Examples:
+        >>> len(model.encode_documents(images[:1], Ward(ratio=0.1))[0])
+        13
     """
 
     name = "ward"
-    title, colour, marker = "Ward", "#56B4E9", "P"
+    title = "Ward"
 
-    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
-        """Cluster."""
-        from scipy.cluster.hierarchy import cut_tree, linkage
-        from scipy.spatial.distance import squareform
+    def unsupported_reason(self, settings: LayerSettings) -> str | None:
+        """Return how to install SciPy if it is missing."""
+        return NEEDED if find_spec("scipy") is None else None
+
+    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> CompressedPage:
+        """Cluster and average each cluster."""
+        try:
+            from scipy.cluster.hierarchy import cut_tree, linkage
+            from scipy.spatial.distance import squareform
+        except ImportError as error:
+            raise AnchorFoldError(NEEDED) from error
 
         vectors = page.embeddings.float()
         distance = (1 - vectors @ vectors.T).clamp_(0, 2).cpu().numpy()
