@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from anchorfold.testing.tiny_parts import make_tokenizer
+from anchorfold.testing.tiny import make_tokenizer
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +48,7 @@ def adapter(checkpoints, tmp_path_factory):
     """LoRA adapters as colpali-engine's trainers save them, on the language layers and the projection."""
     from peft import LoraConfig, get_peft_model
 
-    from anchorfold.backbones.colqwen import ColQwen25Model
+    from anchorfold.backbones.colqwen_model import ColQwen25Model
 
     torch.manual_seed(1)
     base = ColQwen25Model.from_pretrained(checkpoints["colqwen2.5"])

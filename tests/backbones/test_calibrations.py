@@ -8,11 +8,10 @@ import pytest
 import torch
 
 import anchorfold
-from anchorfold.attention.layer_settings import write_settings
-from anchorfold.backbones.calibrations import cache_folder, calibration_file
-from anchorfold.backbones.strict import load_strictly
+from anchorfold.attention.layer_settings import LayerSettings, write_settings
+from anchorfold.backbones.weights import cache_folder, calibration_file, load_strictly
 
-SETTINGS = anchorfold.LayerSettings((1, 2), (0, 1), 6, steps=3)
+SETTINGS = LayerSettings((1, 2), (0, 1), 6, steps=3)
 
 
 def calibrated(settings):
@@ -49,8 +48,8 @@ def test_a_folder(checkpoints, tmp_path):
     assert model.calibration_file == folder / "anchorfold.json"
     write_settings(model.calibration_file, SETTINGS)
     again = anchorfold.load(folder)
-    assert calibrated(again.settings)
-    assert again.settings.source == str(folder / "anchorfold.json")
+    assert calibrated(again.layer_settings)
+    assert again.layer_settings.source == str(folder / "anchorfold.json")
 
 
 def test_adapters_have_their_own(adapter, checkpoints, tmp_path):
@@ -59,8 +58,8 @@ def test_adapters_have_their_own(adapter, checkpoints, tmp_path):
     assert model.calibration_file == folder / "anchorfold.json"
     write_settings(model.calibration_file, SETTINGS)
     for merge in (True, False):
-        assert calibrated(anchorfold.load(folder, merge_adapters=merge).settings)
-    assert not calibrated(anchorfold.load(checkpoints["colqwen2.5"]).settings)
+        assert calibrated(anchorfold.load(folder, merge_adapters=merge).layer_settings)
+    assert not calibrated(anchorfold.load(checkpoints["colqwen2.5"]).layer_settings)
 
 
 def test_a_calibrated_base_says_nothing_of_its_adapters(adapter, checkpoints, tmp_path):
@@ -69,7 +68,7 @@ def test_a_calibrated_base_says_nothing_of_its_adapters(adapter, checkpoints, tm
     folder = shutil.copytree(adapter, tmp_path / "adapter")
     config = json.loads((folder / "adapter_config.json").read_text())
     (folder / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": str(base)}))
-    assert not calibrated(anchorfold.load(folder).settings)
+    assert not calibrated(anchorfold.load(folder).layer_settings)
 
 
 def test_a_hub_name(hub):
@@ -78,11 +77,11 @@ def test_a_hub_name(hub):
     assert file.is_relative_to(cache_folder() / "calibrations" / "owner--model")
     write_settings(file, SETTINGS)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", anchorfold.UncalibratedWarning)
-        assert calibrated(anchorfold.load("owner/model").settings)
+        warnings.simplefilter("error", anchorfold.errors.UncalibratedWarning)
+        assert calibrated(anchorfold.load("owner/model").layer_settings)
     for name, revision in (("owner/other", None), ("owner/model", "v2")):
         other = anchorfold.load(name, revision=revision)
-        assert not calibrated(other.settings)
+        assert not calibrated(other.layer_settings)
         assert other.calibration_file != file
 
 
@@ -100,12 +99,12 @@ def test_the_key_follows_weights_and_mask():
 def test_the_embedded_model_is_calibrated_in_the_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("ANCHORFOLD_CACHE", str(tmp_path))
     model = anchorfold.load("nano", device="cpu")
-    shipped = model.settings
+    shipped = model.layer_settings
     assert model.calibration_file.is_relative_to(tmp_path)
-    write_settings(model.calibration_file, anchorfold.LayerSettings((0, 1), (0, 1), shipped.layers, steps=2))
-    assert anchorfold.load("nano", device="cpu").settings.steps == 2
+    write_settings(model.calibration_file, LayerSettings((0, 1), (0, 1), shipped.layers, steps=2))
+    assert anchorfold.load("nano", device="cpu").layer_settings.steps == 2
     model.calibration_file.unlink()
-    assert anchorfold.load("nano", device="cpu").settings == shipped
+    assert anchorfold.load("nano", device="cpu").layer_settings == shipped
 
 
 def test_the_users_cache(monkeypatch, tmp_path):
@@ -121,20 +120,20 @@ class TestSettings:
         write_settings(tmp_path / "elsewhere.json", SETTINGS)
         for settings in (SETTINGS, tmp_path / "elsewhere.json", str(tmp_path / "elsewhere.json")):
             with warnings.catch_warnings():
-                warnings.simplefilter("error", anchorfold.UncalibratedWarning)
-                assert calibrated(anchorfold.load(checkpoints["colpali"], settings=settings).settings)
+                warnings.simplefilter("error", anchorfold.errors.UncalibratedWarning)
+                assert calibrated(anchorfold.load(checkpoints["colpali"], layer_settings=settings).layer_settings)
 
     def test_of_another_depth(self, checkpoints):
-        with pytest.raises(ValueError, match="made for 18 layers, this model has 6"):
-            anchorfold.load(checkpoints["colpali"], settings=anchorfold.LayerSettings((1, 2), (0, 1), 18))
+        with pytest.raises(ValueError, match="for a model of 18 layers, this one has 6"):
+            anchorfold.load(checkpoints["colpali"], layer_settings=LayerSettings((1, 2), (0, 1), 18))
 
     def test_a_file_that_is_not_there(self, checkpoints, tmp_path):
         with pytest.raises(FileNotFoundError, match=r"none\.json"):
-            anchorfold.load(checkpoints["colpali"], settings=tmp_path / "none.json")
+            anchorfold.load(checkpoints["colpali"], layer_settings=tmp_path / "none.json")
 
     def test_of_an_encoder_object(self, checkpoints):
         from tests.backbones.test_multivector import encoder_for
 
-        model = anchorfold.load(encoder_for(checkpoints["colpali"]), settings=SETTINGS)
-        assert calibrated(model.settings)
+        model = anchorfold.load(encoder_for(checkpoints["colpali"]), layer_settings=SETTINGS)
+        assert calibrated(model.layer_settings)
         assert model.calibration_file == checkpoints["colpali"] / "anchorfold.json"

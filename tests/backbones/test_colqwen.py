@@ -1,4 +1,4 @@
-"""The ColQwen family: layouts of checkpoints, prompts, image processors and limits, all told by the checkpoint."""
+"""The ColQwen family: layouts of checkpoints, prompts, image processors and limits, all read from the checkpoint."""
 
 import json
 import shutil
@@ -12,9 +12,8 @@ from transformers import Qwen3VLModel
 
 import anchorfold
 from anchorfold.backbones.checkpoint import Checkpoint
-from anchorfold.backbones.colqwen import ColQwen
+from anchorfold.backbones.colqwen import IMAGE_PROCESSORS, ColQwen, load_image_processor
 from anchorfold.backbones.colqwen_layouts import LAYOUTS
-from anchorfold.backbones.qwen_images import SPELLINGS, load_image_processor
 from anchorfold.errors import CheckpointError
 
 PROMPT = "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>Describe the image.<|im_end|><|endoftext|>"
@@ -37,7 +36,7 @@ def rewrite(checkpoints, tmp_path):
 
 
 def vectors(model, images):
-    return model.encode_pages(images[:2], anchorfold.AnchorFold(ratio=0.5))[1].vectors
+    return model.encode_documents(images[:2], anchorfold.AnchorFold(ratio=0.5))[1].vectors
 
 
 class TestLayouts:
@@ -92,7 +91,7 @@ class TestLayouts:
             anchorfold.load(folder)
 
     def test_causal_or_not(self, checkpoints, images):
-        with pytest.warns(anchorfold.CausalBackboneWarning, match="cannot look ahead"):
+        with pytest.warns(anchorfold.errors.CausalBackboneWarning, match="cannot attend to later ones"):
             causal = vectors(anchorfold.load(checkpoints["colqwen3"]), images)
         free = anchorfold.load(checkpoints["colqwen3"], bidirectional=True)
         assert not free.is_causal
@@ -101,7 +100,7 @@ class TestLayouts:
     def test_the_grid_reaches_the_positions(self, models):
         """A page of 2 x 8 patches is not one of 8 x 2, even if all patches are alike."""
         model = models["colqwen3"]
-        wide, tall = (model.encode_pages([Image.new("RGB", size, "gray")])[0] for size in ((256, 64), (64, 256)))
+        wide, tall = (model.encode_documents([Image.new("RGB", size, "gray")])[0] for size in ((256, 64), (64, 256)))
         assert len(wide) == len(tall) == 16
         assert not torch.allclose(wide.vectors, tall.vectors, atol=1e-4)
 
@@ -166,15 +165,15 @@ class TestImageProcessor:
 
         return write
 
-    @pytest.mark.parametrize("spelling", sorted(SPELLINGS))
+    @pytest.mark.parametrize("spelling", sorted(IMAGE_PROCESSORS))
     def test_every_spelling(self, rewrite, models, images, spelling):
         folder = rewrite("colqwen2.5", preprocessor_config=lambda c: {**c, "image_processor_type": spelling})
         batch, expected = (m.prepare_pages(images) for m in (anchorfold.load(folder), models["colqwen2.5"]))
         assert torch.equal(batch.inputs["pixel_values"], expected.inputs["pixel_values"])
 
     def test_all_are_known(self):
-        assert {"Qwen2VLImageProcessor", "Qwen2VLImageProcessorFast", "Qwen2VLImageProcessorPil"} < SPELLINGS
-        assert {"Qwen2_5_VLImageProcessor", "Qwen2_5_VLImageProcessorFast"} < SPELLINGS
+        assert {"Qwen2VLImageProcessor", "Qwen2VLImageProcessorFast", "Qwen2VLImageProcessorPil"} < IMAGE_PROCESSORS
+        assert {"Qwen2_5_VLImageProcessor", "Qwen2_5_VLImageProcessorFast"} < IMAGE_PROCESSORS
 
     def test_inside_of_the_processors_file(self, declare, tmp_path):
         sources = declare()
@@ -194,7 +193,7 @@ class TestImageProcessor:
         ],
     )
     def test_768_tokens_on_a_large_page(self, declare, limits):
-        """Qwen publishes a limit of 16,384 tokens a page; a ColQwen2.5 was trained with 768."""
+        """Qwen publishes a limit of 16,384 tokens per page; a ColQwen2.5 was trained with 768."""
         sources = declare(image_processor_type="Qwen2_5_VLImageProcessor", patch_size=14, merge_size=2, **limits)
         page = Image.fromarray(np.random.default_rng(0).integers(0, 255, (2200, 1700, 3), dtype=np.uint8))
 
@@ -210,7 +209,9 @@ class TestImageProcessor:
         assert processor.size["longest_edge"] == 100 * 28 * 28
 
     def test_another_class(self, declare):
-        with pytest.raises(CheckpointError, match=r"image processor 'SiglipImageProcessor', and only Qwen2VL"):
+        with pytest.raises(
+            CheckpointError, match=r"image processor 'SiglipImageProcessor', which is not one of Qwen2VL"
+        ):
             load_image_processor(declare(image_processor_type="SiglipImageProcessor"), 768)
 
     def test_none(self, tmp_path):

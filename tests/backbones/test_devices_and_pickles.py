@@ -9,14 +9,14 @@ import torch
 from safetensors.torch import load_file
 
 import anchorfold
-from anchorfold.backbones.device import available_devices, choose_device
-from anchorfold.backbones.pickled import require_safetensors
+from anchorfold.backbones.loading import available_devices, choose_device
+from anchorfold.backbones.weights import require_safetensors
 from anchorfold.errors import AnchorFoldError
 
 
 class TestDevices:
     @pytest.mark.parametrize(("device", "problem"), [
-        ("tpu", "there is no device 'tpu'"), ("cuda", "'cuda' is not available here"),
+        ("tpu", "unknown device 'tpu'"), ("cuda", "'cuda' is not available here"),
         ("cuda:7", "'cuda:7' is not available here"), ("meta", "'meta' cannot compute"),
     ])  # fmt: skip
     def test_one_that_cannot_be_used(self, device, problem, monkeypatch):
@@ -53,7 +53,7 @@ class TestPickles:
                 anchorfold.load(folder)
         model = anchorfold.load(folder, device="cpu", allow_pickle=True)
         torch.testing.assert_close(
-            model.encode_pages(images[:1])[0].vectors, models[kind].encode_pages(images[:1])[0].vectors
+            model.encode_documents(images[:1])[0].vectors, models[kind].encode_documents(images[:1])[0].vectors
         )
 
     def test_safetensors_beside_them_are_taken(self, checkpoints, tmp_path):
@@ -66,7 +66,7 @@ class TestPickles:
         folder = pickle_weights(adapter, tmp_path / "adapter", "adapter_model")
         with pytest.raises(AnchorFoldError, match=r"adapter_model.bin.*allow_pickle=True"):
             anchorfold.load(folder)
-        pages = [anchorfold.load(f, allow_pickle=True).encode_pages(images[:1])[0] for f in (folder, adapter)]
+        pages = [anchorfold.load(f, allow_pickle=True).encode_documents(images[:1])[0] for f in (folder, adapter)]
         assert torch.equal(pages[0].vectors, pages[1].vectors)
 
     def test_of_the_model_that_adapters_are_for(self, checkpoints, adapter, tmp_path):
@@ -74,7 +74,7 @@ class TestPickles:
         folder = shutil.copytree(adapter, tmp_path / "adapter")
         config = json.loads((folder / "adapter_config.json").read_text())
         (folder / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": str(base)}))
-        with pytest.raises(AnchorFoldError, match=r"base keeps weights in a pickle"):
+        with pytest.raises(AnchorFoldError, match=r"base has weights in a pickle"):
             anchorfold.load(folder)
         assert anchorfold.load(folder, allow_pickle=True).dim == 16
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import anchorfold
-from anchorfold.backbones.multivector import MultiVectorRetriever
+from anchorfold.backbones.multivector import MultiVectorBackbone
+from anchorfold.core.budget import vector_budget
 
 sentence_transformers = pytest.importorskip("sentence_transformers")
 
@@ -46,7 +47,7 @@ class TestAttach:
 
     def test_equals_our_own_backbone(self, vision, models, images):
         kind, encoder = vision
-        expected = models[kind].encode_pages(images, anchorfold.AnchorFold(ratio=0.25))
+        expected = models[kind].encode_documents(images, anchorfold.AnchorFold(ratio=0.25))
         anchorfold.attach(encoder, anchorfold.AnchorFold(ratio=0.25))
         try:
             for size in (1, 4):
@@ -60,7 +61,7 @@ class TestAttach:
         _, encoder = vision
         anchorfold.attach(encoder, anchorfold.Pooling1D(ratio=0.5))
         try:
-            with pytest.raises(ValueError, match="attached to this encoder already"):
+            with pytest.raises(ValueError, match="already attached to this encoder"):
                 anchorfold.attach(encoder, anchorfold.Pooling1D(ratio=0.5))
         finally:
             anchorfold.detach(encoder)
@@ -94,13 +95,13 @@ class TestTextEncoder:
             folded = text_encoder.encode_document(list(self.documents))
         finally:
             anchorfold.detach(text_encoder)
-        assert [len(v) for v in folded] == [anchorfold.budget.vector_budget(len(v), ratio=0.5) for v in full]
+        assert [len(v) for v in folded] == [vector_budget(len(v), ratio=0.5) for v in full]
 
     def test_as_a_backbone(self, text_encoder):
         model = anchorfold.load(text_encoder)
-        assert isinstance(model, MultiVectorRetriever)
+        assert isinstance(model, MultiVectorBackbone)
         assert len(model.attention_layers) == 4
-        pages = model.encode_pages(list(self.documents), batch_size=3)
+        pages = model.encode_documents(list(self.documents), batch_size=3)
         for page, expected in zip(pages, text_encoder.encode_document(list(self.documents)), strict=True):
             torch.testing.assert_close(page.vectors, expected, atol=1e-5, rtol=0)
         queries = model.encode_queries(["net revenue"])
@@ -109,14 +110,14 @@ class TestTextEncoder:
 
 def test_loading_a_vision_encoder_object(checkpoints, images):
     model = anchorfold.load(encoder_for(checkpoints["colpali"]))
-    pages = model.encode_pages(images, anchorfold.AnchorFold(ratio=0.25))
+    pages = model.encode_documents(images, anchorfold.AnchorFold(ratio=0.25))
     assert [len(p) for p in pages] == [4] * 4
     assert pages[0].grid.tiles[0].rows == 4
 
 
 def test_a_query_is_explained_by_its_words(vision):
     _, encoder = vision
-    explained = MultiVectorRetriever(encoder).explain_query("net revenue by region")
+    explained = MultiVectorBackbone(encoder).explain_query("net revenue by region")
     assert list(explained.words) == ["net", "revenue", "by", "region"]
     assert set(explained.labels) - {None} == {0, 1, 2, 3}
     assert len(explained.labels) == len(explained.vectors)

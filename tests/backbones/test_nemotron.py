@@ -14,10 +14,10 @@ from torch.nn.functional import normalize
 from transformers.models.siglip.modeling_siglip import SiglipMultiheadAttentionPoolingHead
 
 import anchorfold
-from anchorfold.backbones.nemotron import NemotronColEmbed
+from anchorfold.backbones.nemotron import NemotronColEmbed, choose_tiling, cut_tiles, pixel_values
 from anchorfold.backbones.nemotron_model import NemotronConfig, NemotronModel
-from anchorfold.backbones.nemotron_tiles import choose_tiling, cut, pixels
 from anchorfold.errors import CheckpointError
+from anchorfold.page import PatchGrid
 
 GOLDEN = Path(__file__).parent / "golden" / "nemotron"
 TILES = (1, 2, 5, 9)
@@ -53,12 +53,13 @@ def twin(tmp_path_factory):
     with torch.device("meta"):
         names = {name: tuple(value.shape) for name, value in NemotronModel(shape).state_dict().items()}
     save_file({name: seeded_weight(name, shape) for name, shape in names.items()}, folder / "model.safetensors")
-    with pytest.warns(anchorfold.UncalibratedWarning):
+    with pytest.warns(anchorfold.errors.UncalibratedWarning):
         return anchorfold.load(folder, device="cpu", dtype=torch.float32)
 
 
 def equal(ours, reference):
-    torch.testing.assert_close(ours, torch.from_numpy(reference), atol=1e-5, rtol=0)
+    # Values reach 3. Processors without AVX-512 sum in another order: 1e-5 with it, up to 1.6e-5 without.
+    torch.testing.assert_close(ours, torch.from_numpy(reference), atol=3e-5, rtol=0)
 
 
 class TestEqualsTheReference:
@@ -103,16 +104,16 @@ class TestEqualsTheReference:
 class TestPages:
     def test_batches_never_change_a_page(self, twin, golden):
         images = [noise_page(i, *size) for i, size in enumerate(golden["page_sizes"].tolist())]
-        alone = twin.encode_pages(images, batch_size=1)
+        alone = twin.encode_documents(images, batch_size=1)
         for size in (2, 5):
-            for a, b in zip(alone, twin.encode_pages(images, batch_size=size), strict=True):
+            for a, b in zip(alone, twin.encode_documents(images, batch_size=size), strict=True):
                 torch.testing.assert_close(a.vectors, b.vectors, atol=1e-5, rtol=0)
 
     @pytest.mark.parametrize(
         ("size", "across", "down"), [((60, 60), 1, 1), ((100, 50), 2, 1), ((100, 200), 2, 4), ((256, 64), 4, 1)]
     )
     def test_grids(self, twin, size, across, down):
-        (encoded,) = twin.encode_pages([noise_page(0, *size)])
+        (encoded,) = twin.encode_documents([noise_page(0, *size)])
         tiles = encoded.grid.tiles
         edges = [(t.left * across, t.top * down, t.right * across, t.bottom * down) for t in tiles[: across * down]]
         assert edges == [(x, y, x + 1, y + 1) for y in range(down) for x in range(across)]
@@ -141,25 +142,25 @@ class TestPages:
         page = Image.new("RGB", (64, 32))
         for number, corner in enumerate([(0, 0), (16, 0), (32, 0), (48, 0), (0, 16)]):
             page.paste((number * 40, 0, 0), (*corner, corner[0] + 16, corner[1] + 16))
-        tiles = cut(page, 4, 2, 16, thumbnail=True)
+        tiles = cut_tiles(page, 4, 2, 16, thumbnail=True)
         assert len(tiles) == 9
         assert [np.asarray(tile)[8, 8, 0] for tile in tiles[:5]] == [0, 40, 80, 120, 160]
         assert [tile.size for tile in tiles] == [(16, 16)] * 9
 
     def test_pixels_reach_from_minus_one_to_one(self):
-        black, white = pixels([Image.new("RGB", (4, 4)), Image.new("RGB", (4, 4), "white")])
+        black, white = pixel_values([Image.new("RGB", (4, 4)), Image.new("RGB", (4, 4), "white")])
         assert black.unique().tolist() == [-1]
         assert white.unique().tolist() == [1]
 
     def test_a_wrong_number_of_image_tokens(self, twin):
         batch = twin.prepare_pages([noise_page(0, 60, 60)])
-        with pytest.raises(ValueError, match="16 places for images, but 32 tokens"):
+        with pytest.raises(ValueError, match="16 image tokens in the prompt, but 32 tokens"):
             twin.model(**{**batch.inputs, "pixel_values": noise_tiles(2)})
 
     def test_half_precision(self, checkpoints, images):
         model = anchorfold.load(checkpoints["nemotron"], device="cpu", dtype=torch.bfloat16)
         wide = anchorfold.load(checkpoints["nemotron"], device="cpu", dtype=torch.float32)
-        for half, full in zip(model.encode_pages(images), wide.encode_pages(images), strict=True):
+        for half, full in zip(model.encode_documents(images), wide.encode_documents(images), strict=True):
             assert half.vectors.dtype == torch.float32
             assert (half.vectors * full.vectors).sum(1).min() > 0.98
 
@@ -224,7 +225,9 @@ class TestSpellings:
         assert set(load_file(folder / "model.safetensors")) != set(models["nemotron"].model.state_dict())
         model = anchorfold.load(folder, device="cpu")
         assert model.fingerprint == models["nemotron"].fingerprint
-        for ours, expected in zip(model.encode_pages(images), models["nemotron"].encode_pages(images), strict=True):
+        for ours, expected in zip(
+            model.encode_documents(images), models["nemotron"].encode_documents(images), strict=True
+        ):
             assert torch.equal(ours.vectors, expected.vectors)
 
     @pytest.mark.parametrize("prefix", ["", "vision_model."])
@@ -240,9 +243,9 @@ class TestSpellings:
         ("rename", "message"),
         [
             (lambda key: None if key == "mlp1.1.bias" else key, r"1 weight missing \(mlp1\.1\.bias\)"),
-            (lambda key: key.replace("mlp1.", "mlp2."), r"6 weights missing \(mlp1.*6 weights unknown to it \(mlp2"),
-            (lambda key: key.replace("mlp.up_proj.weight", "mlp.fused.fc1_weight"), r"unknown to it .*fc1_weight"),
-            (lambda key: "score.weight" if key == "mlp1.0.weight" else key, r"unknown to it \(score\.weight\)"),
+            (lambda key: key.replace("mlp1.", "mlp2."), r"6 weights missing \(mlp1.*6 weights unexpected \(mlp2"),
+            (lambda key: key.replace("mlp.up_proj.weight", "mlp.fused.fc1_weight"), r"unexpected .*fc1_weight"),
+            (lambda key: "score.weight" if key == "mlp1.0.weight" else key, r"unexpected \(score\.weight\)"),
         ],
     )  # fmt: skip
     def test_anything_else_is_refused(self, checkpoints, tmp_path, rename, message):
@@ -263,7 +266,7 @@ class TestConfiguration:
             ({"norm_type": "imagenet"}, "'imagenet', and only siglip"),
             ({"force_image_size": 112}, "tiles of 112 pixels are not the 56"),
             ({"downsample_ratio": 0.3333}, "cannot be cut into 3 x 3 patches of 14"),
-            ({"img_context_token_id": 3}, "its tokenizer says 6"),
+            ({"img_context_token_id": 3}, "and 6 in its tokenizer"),
             ({"p_max_length": 32}, "a page of 9 tiles takes 4. tokens, and config.json allows 32"),
         ],
     )
@@ -291,7 +294,7 @@ class TestConfiguration:
         settings = {"max_input_tiles": 4, "use_thumbnail": True, "query_prefix": "question:", "image_size": None}
         (folder / "processor_config.json").write_text(json.dumps(settings))
         model = anchorfold.load(folder, device="cpu")
-        assert len(model.encode_pages([noise_page(0, 400, 100)])[0].grid.tiles) == 5
+        assert len(model.encode_documents([noise_page(0, 400, 100)])[0].grid.tiles) == 5
         assert isinstance(model, NemotronColEmbed)
         assert model.config.query_prefix == "question:"
         assert model.config.force_image_size == 56
@@ -305,7 +308,7 @@ class TestConfiguration:
     def test_without_thumbnail_or_without_tiles(self, checkpoints, tmp_path):
         page = noise_page(0, 200, 100)
         bare = anchorfold.load(edited(checkpoints["nemotron"], tmp_path / "bare", use_thumbnail=False), device="cpu")
-        assert len(bare.encode_pages([page])[0].grid.tiles) == 8
+        assert len(bare.encode_documents([page])[0].grid.tiles) == 8
         fixed = edited(checkpoints["nemotron"], tmp_path / "fixed", dynamic_image_size=False)
-        (encoded,) = anchorfold.load(fixed, device="cpu").encode_pages([page])
-        assert encoded.grid == anchorfold.page.PatchGrid.single(2, 2)
+        (encoded,) = anchorfold.load(fixed, device="cpu").encode_documents([page])
+        assert encoded.grid == PatchGrid.single(2, 2)

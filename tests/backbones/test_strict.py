@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import anchorfold
-from anchorfold.backbones.nano.query_side import WEIGHTS
-from anchorfold.backbones.strict import check_report
+from anchorfold.backbones.nano.query import WEIGHTS
+from anchorfold.backbones.weights import check_report
 from anchorfold.errors import CheckpointError
 from tests.conftest import KINDS
 
@@ -49,7 +49,7 @@ class TestEveryBackbone:
 
     def test_unexpected_weights(self, rewrite, kind):
         folder = rewrite(kind, lambda weights: weights.update({f"extra.{i}": torch.zeros(2) for i in range(5)}))
-        with pytest.raises(CheckpointError, match=r"5 weights unknown to it \(extra.0, extra.1, extra.2, \.\.\.\)"):
+        with pytest.raises(CheckpointError, match=r"5 weights unexpected \(extra.0, extra.1, extra.2, \.\.\.\)"):
             anchorfold.load(folder, device="cpu")
 
     def test_weights_of_another_shape(self, rewrite, kind):
@@ -86,7 +86,7 @@ def test_what_may_rightly_be_absent():
         return {"missing_keys": [], "unexpected_keys": [], "mismatched_keys": [], "error_msgs": [], **keys}
 
     check_report("x", report(missing_keys=["stem.1.num_batches_tracked"], unexpected_keys=["vlm.lm_head.weight"]))
-    check_report("x", report(unexpected_keys=["vision_model.head.probe"]), not_used=[r"^vision_model\.head\."])
+    check_report("x", report(unexpected_keys=["vision_model.head.probe"]), unused=[r"^vision_model\.head\."])
     for wrong in (
         {"missing_keys": ["lm_head.weight"]},
         {"unexpected_keys": ["stem.1.num_batches_tracked"]},

@@ -12,9 +12,9 @@ from PIL import Image
 
 import anchorfold
 from anchorfold.attention.model_lock import model_lock
-from anchorfold.attention.signals import Propagated
+from anchorfold.attention.signals import PropagatedAttention
 from anchorfold.attention.tap import AttentionTap, find_attention
-from anchorfold.backbones.multivector import MultiVectorRetriever
+from anchorfold.backbones.multivector import MultiVectorBackbone
 from tests.backbones.test_multivector import encoder_for
 
 THREADS, CALLS = 6, 300
@@ -64,13 +64,13 @@ def differences(pages, others):
 @pytest.mark.parametrize("kind", KINDS)
 def test_pages_and_queries_at_once(retriever, pages, kind):
     model = retriever(kind)
-    signals = anchorfold.AnchorFold(ratio=0.3).signals(model.settings)
+    signals = anchorfold.AnchorFold(ratio=0.3).signals(model.layer_settings)
     states = [next(iter(model.page_states([page], signals))) for page in pages]
     compressors = anchorfold.AnchorFold(ratio=0.3), anchorfold.SAP(ratio=0.3)
-    encode = [lambda p=p, c=c: model.encode_pages([p], c)[0].vectors for p in pages for c in compressors]
+    encode = [lambda p=p, c=c: model.encode_documents([p], c)[0].vectors for p in pages for c in compressors]
     search: list[Any] = [lambda t=t: model.encode_queries([t])[0] for t in TEXTS]
     search += [lambda: model.explain_query(TEXTS[0]).vectors]
-    compress = [lambda s=s, c=compressors[0]: model.compress(s, c).vectors for s in states]
+    compress = [lambda s=s, c=compressors[0]: model.compress_page(s, c).vectors for s in states]
     assert differences(encode, search + compress) == []
 
 
@@ -95,15 +95,15 @@ def in_thread(call):
 class TestTurns:
     def test_everything_round_one_model_shares_a_lock(self, models, attached):
         inner = attached[0].auto_model
-        assert model_lock(attached) is model_lock(inner) is model_lock(MultiVectorRetriever(attached).model)
+        assert model_lock(attached) is model_lock(inner) is model_lock(MultiVectorBackbone(attached).model)
         assert model_lock(models["colpali"].model) is not model_lock(inner)
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_pages_that_wait_to_be_taken_hold_nobody_up(self, retriever, pages, kind):
         model = retriever(kind)
-        states = model.page_states(pages, [Propagated(1)], batch_size=2)
+        states = model.page_states(pages, [PropagatedAttention(1)], batch_size=2)
         next(states)
-        assert len(in_thread(lambda: model.encode_pages(pages[:1], anchorfold.AnchorFold(ratio=0.5)))) == 1
+        assert len(in_thread(lambda: model.encode_documents(pages[:1], anchorfold.AnchorFold(ratio=0.5)))) == 1
         assert len(list(states)) == 2
 
     def test_a_pass_that_was_interrupted_leaves_the_encoder_free(self, attached, pages):
@@ -134,26 +134,26 @@ class TestStrangers:
     def test_a_plain_pass_is_neither_heard_nor_changed(self, models, pages, kind):
         model = models[kind]
         one, other = (model.prepare_pages([page]) for page in pages[:2])
-        (expected,) = (state.signals for state in model.page_states(pages[:1], [Propagated(2)]))
+        (expected,) = (state.signals for state in model.page_states(pages[:1], [PropagatedAttention(2)]))
 
         @torch.no_grad()
         def stranger():
             model.forward(other.inputs)
 
-        with AttentionTap(model.model, model.attention_layers, [Propagated(2)]) as tap:
-            tap.look_at(one.visual, one.attention_mask)
+        with AttentionTap(model.model, model.attention_layers, [PropagatedAttention(2)]) as tap:
+            tap.set_visual_tokens(one.visual, one.attention_mask)
             with model._projection_input() as caught:
                 model.forward(one.inputs)
                 in_thread(stranger)
             assert len(caught) == 1
-        assert torch.equal(tap.pages[0][Propagated(2)], expected[Propagated(2)])
+        assert torch.equal(tap.pages[0][PropagatedAttention(2)], expected[PropagatedAttention(2)])
 
     def test_taps_within_each_other_both_hear(self, attached, pages):
-        outer = MultiVectorRetriever(attached)
-        (state,) = outer.page_states(pages[:1], [Propagated(2)])
+        outer = MultiVectorBackbone(attached)
+        (state,) = outer.page_states(pages[:1], [PropagatedAttention(2)])
         anchorfold.detach(attached)
-        (expected,) = outer.page_states(pages[:1], [Propagated(2)])
-        assert torch.equal(state.signals[Propagated(2)], expected.signals[Propagated(2)])
+        (expected,) = outer.page_states(pages[:1], [PropagatedAttention(2)])
+        assert torch.equal(state.signals[PropagatedAttention(2)], expected.signals[PropagatedAttention(2)])
         assert torch.equal(state.hidden, expected.hidden)
 
     def test_layers_are_found_while_another_model_runs(self, models, pages):
@@ -180,7 +180,7 @@ def test_causality_is_found_once(checkpoints, monkeypatch):
         tries.append(1)
         return True
 
-    monkeypatch.setattr(type(model), "_find_causal", find)
+    monkeypatch.setattr(type(model), "_measure_causality", find)
     with ThreadPoolExecutor(THREADS) as pool:
         assert all(pool.map(lambda _: model.is_causal, range(50)))
     assert tries == [1]
@@ -194,7 +194,7 @@ def test_what_is_found_when_first_asked_for(checkpoints, pages, kind):
     def ask(number):
         start.wait()
         if number % 2:
-            model.encode_pages(pages[:1], anchorfold.AnchorFold(ratio=0.5))
+            model.encode_documents(pages[:1], anchorfold.AnchorFold(ratio=0.5))
         return model.fingerprint, model.dim, model.is_causal
 
     with ThreadPoolExecutor(THREADS) as pool:

@@ -1,10 +1,10 @@
-"""Models that encode pages and queries, one file a family; `load` finds the right one.
+"""Models that encode pages and queries, one file per family; `load` selects the family.
 
-Names are listed in `__init__.pyi` and imported when first used: searching with nano needs none of transformers.
+Names are listed in `__init__.pyi` and imported on first use: searching with nano does not import transformers.
 """
 
-import lazy_loader
+from anchorfold._lazy import attach_stub
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
 
-DEFAULT_MODEL = "nano"  # it ships with this package
+DEFAULT_MODEL = "nano"  # included in this package

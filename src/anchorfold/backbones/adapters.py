@@ -1,9 +1,9 @@
-"""LoRA adapters on a base model: all of them fit, or none is loaded."""
+"""LoRA adapters on a base model; adapters that do not match exactly are rejected."""
 
 from __future__ import annotations
 
-import copy
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,35 @@ import torch
 from torch import Tensor, nn
 
 from anchorfold.backbones.checkpoint import Checkpoint
-from anchorfold.backbones.pickled import require_safetensors
-from anchorfold.backbones.strict import fitting_problems
+from anchorfold.backbones.weights import require_safetensors, weight_mismatches
 from anchorfold.errors import CheckpointError, MissingExtraError
 
 _LORA = re.compile(r"(.+)\.(?:lora_\w+)(?:\.|$)")
-_TOKENS = ".token_adapter.trainable_tokens_delta"  # rows of an embedding that were trained along
+_TOKENS = ".token_adapter.trainable_tokens_delta"  # trained rows of an embedding
 
 
-def add_adapters(model: nn.Module, checkpoint: Checkpoint) -> None:
-    """Put a checkpoint's adapters into its base model, in place, and fold them into the weights if that is wanted."""
+def adapter_chain(checkpoint: Checkpoint) -> list[Checkpoint]:
+    """Return adapters, the adapters they were trained on, and so on; the base model is last."""
+    chain = [checkpoint]
+    while "peft_type" in (config := chain[-1].config):
+        base = checkpoint.base(config["base_model_name_or_path"], config.get("revision"))
+        if base.name in {part.name for part in chain}:
+            raise CheckpointError(
+                f"the adapters {chain[-1].name} name {base.name} as their base model, which is circular: correct "
+                "base_model_name_or_path in its adapter_config.json."
+            )
+        chain.append(base)
+    return chain
+
+
+def add_adapters(model: nn.Module, checkpoint: Checkpoint, rename: Callable[[str], str] | None = None) -> None:
+    """Add a checkpoint's adapters to its base model in place, and merge them if `merge_adapters` is set.
+
+    Args:
+        model: the base model.
+        checkpoint: the adapters.
+        rename: maps saved weight names to the model's; `adapter_key` if None.
+    """
     if not checkpoint.allow_pickle:
         require_safetensors(checkpoint.name, checkpoint.revision)
     folder = checkpoint.folder
@@ -28,54 +47,57 @@ def add_adapters(model: nn.Module, checkpoint: Checkpoint) -> None:
         from huggingface_hub import snapshot_download
 
         folder = Path(snapshot_download(checkpoint.name, revision=checkpoint.revision, allow_patterns=["adapter_*"]))
-    add_adapter(model, folder, checkpoint.merge_adapters)
+    add_adapter(model, folder, checkpoint.merge_adapters, rename or adapter_key)
     model.to(checkpoint.device).eval()
 
 
-def add_adapter(model: nn.Module, folder: Path, merge: bool) -> None:
-    """Put LoRA adapters from a folder into the model, in place; `merge` folds them into the weights."""
+def add_adapter(model: nn.Module, folder: Path, merge: bool, rename: Callable[[str], str]) -> None:
+    """Add LoRA adapters from a folder to the model in place; `merge` merges them into the weights."""
     try:
         from peft import PeftConfig, get_peft_model_state_dict, inject_adapter_in_model, set_peft_model_state_dict
         from peft.tuners.tuners_utils import BaseTunerLayer, check_target_module_exists
     except ImportError as error:
         raise MissingExtraError(f"peft (for the LoRA adapters in {folder})", "lora", error) from None
 
-    saved = {adapter_key(key): weight for key, weight in _read(folder).items()}
-    # Whole weights may lie beside the adapters: of modules that were trained in full.
-    whole = {key: saved.pop(key) for key in saved.keys() & model.state_dict().keys()}
+    saved = {rename(key): weight for key, weight in _read(folder).items()}
+    # Modules that were fully trained have plain weights in the same file.
+    full = {key: saved.pop(key) for key in saved.keys() & model.state_dict().keys()}
     modules = dict(model.named_modules())
     adapted = {match[1] for key in saved if (match := _LORA.match(key))}
     if not adapted:
-        raise CheckpointError(f"{folder} holds no LoRA weights, and no other adapters are read.")
+        raise CheckpointError(f"{folder} contains no LoRA weights; other adapters are not supported.")
     _refuse(folder, {"unexpected_keys": [key for key in saved if _module(key) not in modules]})
     config: Any = PeftConfig.from_pretrained(str(folder))
     linear = {name for name, module in modules.items() if isinstance(module, nn.Linear)}
-    meant = {name for name in linear if check_target_module_exists(config, name)}
-    # The weights tell what was trained; patterns follow the names that another version gave to modules.
+    targets = {name for name in linear if check_target_module_exists(config, name)}
+    # The weights name the trained modules; patterns may follow the module names of another version.
     config.target_modules = sorted(adapted)
     inject_adapter_in_model(config, model)
     state = model.state_dict()
     expected = get_peft_model_state_dict(model, save_embedding_layers=False)
-    where = {key: key if key in state else _inside(key) for key in whole}
+    where = {key: key if key in state else _inside(key) for key in full}
     shapes = {k: v.shape for k, v in expected.items()} | {key: state[name].shape for key, name in where.items()}
-    given = {k: v.shape for k, v in (saved | whole).items()}
+    given = {k: v.shape for k, v in (saved | full).items()}
     _refuse(
         folder,
         {
-            "missing_keys": [*(expected.keys() - saved.keys()), *(f"{name}.lora_A.weight" for name in meant - adapted)],
+            "missing_keys": [
+                *(expected.keys() - saved.keys()),
+                *(f"{name}.lora_A.weight" for name in targets - adapted),
+            ],
             "unexpected_keys": saved.keys() - expected.keys(),
             "mismatched_keys": [(k, given[k], shapes[k]) for k in given if k in shapes and given[k] != shapes[k]],
         },
     )
     set_peft_model_state_dict(model, saved)
-    model.load_state_dict({where[key]: weight for key, weight in whole.items()}, strict=False)
+    model.load_state_dict({where[key]: weight for key, weight in full.items()}, strict=False)
     for module in model.modules():
         if merge and isinstance(module, BaseTunerLayer):
             module.merge(safe_merge=True)
 
 
 def unload_adapters(model: nn.Module) -> None:
-    """Make ordinary layers of those with merged adapters, in place: what a base of further adapters is."""
+    """Replace layers with merged adapters by plain layers in place, as a base for further adapters."""
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils.other import TrainableTokensWrapper
 
@@ -84,7 +106,7 @@ def unload_adapters(model: nn.Module) -> None:
     for name in adapted:
         parent, _, child = name.rpartition(".")
         if parent in adapted:
-            continue  # the rows of an embedding, inside of its wrapper
+            continue  # rows of an embedding, inside its wrapper
         layer: Any = modules[name]
         layer = layer.token_adapter if isinstance(layer, TrainableTokensWrapper) else layer
         setattr(modules[parent], child, layer.get_base_layer())
@@ -92,19 +114,8 @@ def unload_adapters(model: nn.Module) -> None:
         del model.peft_config
 
 
-def plain_linear(module: nn.Module) -> nn.Module:
-    """A linear layer as one matrix: with its LoRA adapters folded in, in float32, if they are kept apart."""
-    if not hasattr(module, "get_base_layer"):
-        return module
-    if not module.merged:
-        module = copy.deepcopy(module).float()
-        module.merge()  # type: ignore[operator]
-    base: nn.Module = module.get_base_layer()  # type: ignore[operator]
-    return base
-
-
 def adapter_key(key: str) -> str:
-    """A module path in our model, from one saved by any version of the trainers."""
+    """Map a weight name saved by any version of the trainers to our model."""
     key = re.sub(r"^base_model\.model\.", "", key)
     key = re.sub(r"^(?:vlm\.)?(?:model\.)?(?=(?:visual|language_model)\.)", "", key)
     key = re.sub(r"^embedding_proj_layer\.", "custom_text_proj.", key)
@@ -123,21 +134,20 @@ def _read(folder: Path) -> dict[str, Tensor]:
 
 
 def _module(key: str) -> str:
-    """The module that a LoRA weight or trained rows belong to."""
+    """Return the module of a LoRA weight or of trained rows."""
     match = _LORA.match(key)
     return match[1] if match else key.removesuffix(_TOKENS)
 
 
 def _inside(key: str) -> str:
-    """Where a weight is once its module carries adapters."""
+    """Return the name of a weight after adapters were added to its module."""
     module, _, last = key.rpartition(".")
     return f"{module}.base_layer.{last}"
 
 
 def _refuse(folder: Path, report: dict[str, Any]) -> None:
-    problems = fitting_problems(report)
-    if problems:
+    if problems := weight_mismatches(report):
         raise CheckpointError(
-            f"the adapters in {folder} do not fit their base model: {problems}. Load them with the model that they "
-            "were trained on (base_model_name_or_path in adapter_config.json), and copy them again if some are gone."
+            f"the adapters in {folder} do not fit their base model: {problems}. Load them with the model they were "
+            "trained on (base_model_name_or_path in adapter_config.json), or copy them again if some are missing."
         )

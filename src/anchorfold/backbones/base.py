@@ -1,13 +1,15 @@
-"""A retriever: a backbone that encodes pages and queries, and lets compressors listen to its attention."""
+"""Base classes of backbones: encode pages and queries, and capture attention for compressors."""
 
 from __future__ import annotations
 
+import copy
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,15 +19,14 @@ from PIL import Image
 from torch import Tensor, nn
 
 from anchorfold.attention.layer_settings import LayerSettings
-from anchorfold.attention.model_lock import model_lock, own_thread
+from anchorfold.attention.model_lock import current_thread_only, model_lock
 from anchorfold.attention.signals import Signal
 from anchorfold.attention.tap import AttentionTap
-from anchorfold.backbones.calibrations import calibration_file
-from anchorfold.backbones.causality import CausalBackboneWarning, first_is_blind_to_last
+from anchorfold.backbones.encoder import ExplainedQuery, label_tokens
 from anchorfold.backbones.failures import preparing_pages, running_model
-from anchorfold.backbones.fingerprint import kind_of, weights_fingerprint
-from anchorfold.backbones.query_words import ExplainedQuery, label_tokens
+from anchorfold.backbones.weights import calibration_file, model_kind, weights_fingerprint
 from anchorfold.compressors import Compressor, FullIndex
+from anchorfold.errors import CausalBackboneWarning
 from anchorfold.page import EncodedPage, PageState, PatchGrid
 
 PageImage = Image.Image | str | Path
@@ -33,7 +34,7 @@ PageImage = Image.Image | str | Path
 
 @dataclass
 class PageBatch:
-    """Model inputs of some pages: `visual (B, T)` marks their visual tokens, `attention_mask (B, T)` their padding."""
+    """Model inputs of a batch of pages, with masks `(B, T)` of visual tokens and of padding, and patch grids."""
 
     inputs: dict[str, Any]
     visual: Tensor
@@ -41,255 +42,280 @@ class PageBatch:
     grids: list[PatchGrid | None]
 
 
-class Retriever(ABC):
-    """Encodes pages and queries with one backbone. Make one with `anchorfold.load`.
+class BackboneEncoder(ABC):
+    """Encoder of pages and queries with one backbone, created by `anchorfold.load`.
 
-    Threads may share it: passes through the model take turns, compression does not wait.
+    Thread-safe: forward passes are serialised, compression runs in parallel.
 
-    >>> (query,) = model.encode_queries(["net revenue by region"])  # (tokens, d)
-    >>> query.shape[1] == model.dim
-    True
+    Examples:
+        >>> (query,) = model.encode_queries(["net revenue by region"])  # (tokens, d)
+        >>> query.shape[1] == model.dim
+        True
     """
 
     family: str
-    page_pixels: ClassVar[int] = 2_000_000  # a page rendered larger than this gains nothing
+    page_pixels: ClassVar[int] = 2_000_000  # larger page images do not improve the vectors
 
-    def __init__(self, model: Any, settings: LayerSettings, name: str) -> None:
+    def __init__(self, model: Any, layer_settings: LayerSettings, name: str) -> None:
         self.model = model.eval()
-        self.settings = settings
+        self.layer_settings = layer_settings
         self.name = name
-        self.load_options: dict[str, Any] = {}  # what `load` needs besides the name to load the same again
+        self.load_options: dict[str, Any] = {}  # options that `load` requires besides the name
         self._causal: bool | None = None
         self._warned = False
 
-    # What a backbone must say of itself.
+    # Implemented by each backbone.
 
     @property
     @abstractmethod
     def attention_layers(self) -> list[nn.Module]:
-        """The attention modules of the layers in which visual tokens meet, in order."""
+        """Attention modules of the layers that process visual tokens together, in order."""
 
     @property
     @abstractmethod
     def projection(self) -> Any:
-        """The retrieval projection: a linear layer, or an identity if hidden states are in retrieval space already."""
+        """Retrieval projection: a linear layer, or an identity if hidden states are in retrieval space."""
 
     @abstractmethod
     def prepare_pages(self, images: Sequence[Image.Image]) -> PageBatch:
-        """Model inputs for some pages."""
+        """Return model inputs for a batch of pages."""
 
     @abstractmethod
     def query_vectors(self, texts: list[str]) -> list[Tensor]:
-        """The vectors `(tokens, d_r)` of each query of a batch."""
+        """Return vectors `(tokens, d_r)` of each query in a batch."""
+
+    @abstractmethod
+    def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
+        """Return the words of a query, and the word number of each vector (None for special tokens)."""
 
     def forward(self, inputs: dict[str, Any]) -> None:
-        """Run the model; its hidden states are taken on their way into the projection."""
+        """Run the model; hidden states are captured at the input of the projection."""
         self.model(**inputs)
 
-    # What every backbone shares.
+    # Common to all backbones.
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         device: torch.device = next(self.model.parameters()).device
         return device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The precision that the model computes in."""
+        """Precision of the model."""
         dtype: torch.dtype = next(self.model.parameters()).dtype
         return dtype
 
     @cached_property
     def dim(self) -> int:
-        """The dimension of its vectors."""
+        """Dimension of the vectors."""
         return self.encode_queries(["page"])[0].shape[1]
 
     @property
     def calibration_file(self) -> Path:
-        """Where a calibration of this model is looked for when it is loaded, and so where it is written."""
+        """Path from which `load` reads the calibration of this model, and to which it is written."""
         options = {k: v for k, v in self.load_options.items() if k in ("revision", "bidirectional")}
         return calibration_file(self.name, self.model.state_dict(), **options)
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of the weights that is the same on every device and in every precision."""
-        return weights_fingerprint(kind_of(self.family, self.is_causal), self.model.state_dict())
+        """Digest of the weights that is the same on every device and in every precision."""
+        return weights_fingerprint(model_kind(self.family, self.is_causal), self.model.state_dict())
+
+    @property
+    def default_batch_size(self) -> int:
+        """Default number of pages per forward pass."""
+        return 1 if self.device.type == "cpu" else 4
 
     def project(self, hidden: Tensor) -> Tensor:
-        """The retrieval projection in float32, whatever the model's own precision: `(k, d) -> (k, d_r)`."""
+        """Apply the retrieval projection `(k, d) -> (k, d_r)` in float32, independent of the model's precision."""
         return apply_projection(self.projection, hidden)
+
+    def open_page(self, page: PageImage) -> Any:
+        """Return a page image in RGB."""
+        if isinstance(page, Image.Image):
+            return page.convert("RGB")
+        with Image.open(page) as opened:
+            return opened.convert("RGB")
 
     def page_states(
         self, images: Iterable[PageImage], signals: Iterable[Signal] = (), batch_size: int | None = None
     ) -> Iterator[PageState]:
-        """Encode pages once and yield what any compressor needs: hidden states and the wanted signals.
+        """Encode pages once and yield the input of compressors: hidden states and signals.
 
         Raises:
-            ValueError, OSError: one of the pages of this batch cannot be encoded.
-            BrokenModelError: the model cannot run at all, or not with so many pages at once.
+            ValueError, OSError: a page of this batch cannot be encoded.
+            BrokenModelError: the model cannot run, or not with this batch size.
         """
         signals = list(signals)
         if signals:
             self.warn_if_causal()
-        for batch in batched((open_image(i) for i in images), batch_size or self.default_batch):
-            yield from self._batch_states(batch, signals)
+        for batch in batched(map(self.open_page, images), batch_size or self.default_batch_size):
+            # Preparation too: a tokenizer keeps its padding and truncation between calls.
+            with model_lock(self.model):
+                with preparing_pages():
+                    prepared = self.prepare_pages(batch)
+                states = self.prepared_states(prepared, signals)
+            yield from states
 
-    def encode_pages(
+    def encode_documents(
         self, images: Iterable[PageImage], compressor: Compressor | None = None, batch_size: int | None = None
     ) -> list[EncodedPage]:
-        """Pages as compressed multi-vectors, on the CPU in float32.
+        """Encode pages as compressed multi-vectors, on the CPU in float32.
 
         Args:
             images: PIL images or paths.
-            compressor: how to make them smaller; None keeps the full index.
-            batch_size: pages a forward pass; it never changes the result.
+            compressor: compression method; None keeps the full index.
+            batch_size: pages per forward pass; it does not change the result.
         """
         compressor = compressor or FullIndex()
-        signals = compressor.signals(self.settings)
-        return [self.compress(state, compressor) for state in self.page_states(images, signals, batch_size=batch_size)]
+        states = self.page_states(images, compressor.signals(self.layer_settings), batch_size)
+        return [self.compress_page(state, compressor) for state in states]
 
     @torch.no_grad()
-    def compress(self, state: PageState, compressor: Compressor) -> EncodedPage:
-        """One encoded page, compressed."""
+    def compress_page(self, state: PageState, compressor: Compressor) -> EncodedPage:
+        """Compress one encoded page."""
         with running_model():
-            folded = compressor.compress(state, self.settings)
+            page = compressor.compress(state, self.layer_settings)
             return EncodedPage(
-                folded.vectors.cpu(), folded.anchors.cpu(), folded.groups.cpu(), folded.weights.cpu(), state.grid
+                page.vectors.cpu(), page.anchors.cpu(), page.groups.cpu(), page.weights.cpu(), state.grid
             )
 
     @torch.no_grad()
     def encode_queries(self, texts: Sequence[str], batch_size: int = 32) -> list[Tensor]:
-        """Queries as `(tokens, d_r)` L2-normalised vectors, on the CPU in float32. Compression never touches them."""
+        """Encode queries as L2-normalised vectors `(tokens, d_r)`, on the CPU in float32; they are never compressed."""
         if isinstance(texts, str):
             raise TypeError("encode_queries takes a list of texts; wrap a single one in a list.")
-        queries: list[Tensor] = []
-        for batch in batched(iter(texts), batch_size):
-            queries.extend(vectors.float().cpu() for vectors in self.query_vectors(batch))
-        return queries
+        batches = (self.query_vectors(batch) for batch in batched(iter(texts), batch_size))
+        return [vectors.float().cpu() for batch in batches for vectors in batch]
 
     def explain_query(self, text: str) -> ExplainedQuery:
-        """A query's vectors, and which of its words each belongs to."""
+        """Return the vectors of a query and the word of each vector."""
         (vectors,) = self.encode_queries([text])
         words, labels = self.query_labels(text)
-        if len(labels) != len(vectors):  # a tokeniser that does not tell: the query is one piece of evidence
+        if len(labels) != len(vectors):  # the tokenizer does not align: treat the query as one word
             words, labels = [text], [0] * len(vectors)
         return ExplainedQuery(vectors, words, labels)
 
-    @abstractmethod
-    def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
-        """The words of a query, and for each of its vectors the number of its word, None for special tokens."""
-
-    @property
-    def default_batch(self) -> int:
-        """Pages a forward pass if the caller does not say."""
-        return 1 if self.device.type == "cpu" else 4
-
     @property
     def is_causal(self) -> bool:
-        """Whether the first visual token is blind to the last one (found by perturbing it, once)."""
+        """Whether the first visual token cannot attend to the last one (measured once by perturbation)."""
         if self._causal is None:
             with model_lock(self.model):
-                self._causal = self._find_causal() if self._causal is None else self._causal
+                self._causal = self._measure_causality() if self._causal is None else self._causal
         return self._causal
 
     def warn_if_causal(self) -> None:
-        """Say once what a causal backbone means for compressors that listen to its attention."""
+        """Warn once if the backbone is causal."""
         if not self._warned and self.is_causal:
             self._warned = True
-            warnings.warn(CausalBackboneWarning.of(self.name), stacklevel=3)
-
-    def _batch_states(self, images: list[Image.Image], signals: list[Signal]) -> Iterable[PageState]:
-        with model_lock(self.model):  # preparing too: a tokenizer keeps its padding and truncation between calls
-            with preparing_pages():
-                batch = self.prepare_pages(images)
-            return self.prepared_states(batch, signals)
+            warnings.warn(
+                f"{self.name} is causal: its visual tokens cannot attend to later ones, so attention accumulates on "
+                "the first tokens of a page, and AnchorFold, SAP and DocPruner are not meaningful. Use a backbone with "
+                "bidirectional attention or another method (compare them with `anchorfold calibrate --compare`).",
+                CausalBackboneWarning,
+                stacklevel=3,
+            )
 
     def prepared_states(self, batch: PageBatch, signals: list[Signal]) -> list[PageState]:
-        """As `page_states`, from inputs that are on the model's device already."""
+        """Encode inputs that are on the model's device already, as `page_states` does."""
         with running_model():
             with AttentionTap(self.model, self.attention_layers, signals) as tap:
-                tap.look_at(batch.visual, batch.attention_mask)
+                tap.set_visual_tokens(batch.visual, batch.attention_mask)
                 hidden = self._hidden(batch.inputs)
             pages = zip(hidden, batch.visual, tap.pages, batch.grids, strict=True)
-            return [PageState(z[visual], self.project, signal, grid) for z, visual, signal, grid in pages]
+            return [PageState(z[visual], self.project, values, grid) for z, visual, values, grid in pages]
 
     @torch.no_grad()
     def _hidden(self, inputs: dict[str, Any]) -> Tensor:
-        """`(B, T, d)` final hidden states before the projection."""
-        with model_lock(self.model), running_model(), self._projection_input() as caught:
+        """Return final hidden states `(B, T, d)` before the projection."""
+        with model_lock(self.model), running_model(), self._projection_input() as captured:
             self.forward(inputs)
-            return caught[-1]
+            return captured[-1]
 
     @contextmanager
     def _projection_input(self) -> Iterator[list[Tensor]]:
-        caught: list[Tensor] = []
-        handle = self.projection.register_forward_pre_hook(own_thread(lambda _, args: caught.append(args[0])))
-        try:
-            yield caught
-        finally:
-            handle.remove()
+        captured: list[Tensor] = []
+        hook = current_thread_only(lambda _, args: captured.append(args[0]))
+        with self.projection.register_forward_pre_hook(hook):
+            yield captured
 
-    def _find_causal(self) -> bool:
+    def _measure_causality(self) -> bool:
         batch = self.prepare_pages([Image.new("RGB", (224, 224), "white")])
-        (visual,) = batch.visual[:1]
-        return first_is_blind_to_last(lambda: self._hidden(batch.inputs)[0, visual], self.attention_layers[0], visual)
+        visual = batch.visual[0]
+        return ignores_last_token(lambda: self._hidden(batch.inputs)[0, visual], self.attention_layers[0], visual)
 
 
-class PromptedRetriever(Retriever):
-    """A retriever whose queries pass through the same model as its pages."""
-
-    @abstractmethod
-    def prepare_queries(self, texts: Sequence[str]) -> tuple[dict[str, Any], Tensor]:
-        """Model inputs for some queries, and which of their tokens `(B, T)` score."""
-
-    def query_vectors(self, texts: list[str]) -> list[Tensor]:
-        """Projected and L2-normalised hidden states of the tokens that score."""
-        with model_lock(self.model):
-            inputs, scores = self.prepare_queries(texts)
-            hidden = self._hidden(inputs)
-        vectors = F.normalize(self.project(hidden.float()), dim=-1)
-        return [v[s] for v, s in zip(vectors, scores.bool(), strict=True)]
+class PromptedEncoder(BackboneEncoder):
+    """A backbone that encodes queries with the same model as pages."""
 
     tokenizer: Any
 
-    def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
-        """Of the tokens that score."""
+    @abstractmethod
+    def prepare_queries(self, texts: Sequence[str]) -> tuple[dict[str, Any], Tensor]:
+        """Return model inputs for queries, and a mask `(B, T)` of the tokens to score."""
+
+    def query_vectors(self, texts: list[str]) -> list[Tensor]:
+        """Return projected, L2-normalised hidden states of the tokens to score."""
         with model_lock(self.model):
-            inputs, scores = self.prepare_queries([text])
-        return label_tokens(text, inputs["input_ids"][0][scores[0].bool()], self.tokenizer)
+            inputs, scored = self.prepare_queries(texts)
+            hidden = self._hidden(inputs)
+        vectors = F.normalize(self.project(hidden.float()), dim=-1)
+        return [v[s] for v, s in zip(vectors, scored.bool(), strict=True)]
+
+    def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
+        """Return the words of a query, and the word number of each scored token."""
+        with model_lock(self.model):
+            inputs, scored = self.prepare_queries([text])
+        return label_tokens(text, inputs["input_ids"][0][scored[0].bool()], self.tokenizer)
+
+
+def ignores_last_token(visual_states: Callable[[], Tensor], first_layer: nn.Module, visual: Tensor) -> bool:
+    """Return whether the first visual token does not change if the last one is perturbed.
+
+    Args:
+        visual_states: run the model on one page and return the final states `(n, d)` of its visual tokens.
+        first_layer: first attention module of the model, where the last token is perturbed.
+        visual: `(T,)` mask of visual tokens.
+    """
+    last = int(visual.nonzero()[-1])
+
+    @current_thread_only
+    def perturb(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        states = (kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]).clone()
+        states[0, last] += torch.linspace(-3, 3, states.shape[-1], dtype=states.dtype, device=states.device)
+        if "hidden_states" in kwargs:
+            return args, {**kwargs, "hidden_states": states}
+        return (states, *args[1:]), kwargs
+
+    before = visual_states()[0]
+    with first_layer.register_forward_pre_hook(perturb, with_kwargs=True):
+        after = visual_states()[0]
+    return bool(torch.equal(before, after))
 
 
 def apply_projection(layer: Any, hidden: Tensor) -> Tensor:
-    """A linear layer, or an identity, in the precision of what it is given."""
+    """Apply a linear layer with its adapters, or an identity, in the precision of its input."""
     if isinstance(layer, nn.Identity):
         return hidden
+    layer = plain_linear(layer)
     weight, bias = layer.weight.detach(), layer.bias
     return F.linear(hidden, weight.to(hidden.dtype), None if bias is None else bias.detach().to(hidden.dtype))
 
 
-def open_image(image: PageImage) -> Image.Image:
-    """A page image in RGB."""
-    if isinstance(image, Image.Image):
-        return image.convert("RGB")
-    with Image.open(image) as opened:
-        return opened.convert("RGB")
+def plain_linear(module: nn.Module) -> nn.Module:
+    """Return a linear layer with its LoRA adapters merged, in float32 if they were not merged before."""
+    if not hasattr(module, "get_base_layer"):
+        return module
+    if not module.merged:
+        module = copy.deepcopy(module).float()
+        module.merge()  # type: ignore[operator]
+    base: nn.Module = module.get_base_layer()  # type: ignore[operator]
+    return base
 
 
-def batched(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
-    """Lists of at most `size` items."""
-    batch: list[Any] = []
-    for item in items:
-        batch.append(item)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
+def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Yield lists of at most `size` items."""
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
         yield batch
-
-
-def submodule(model: nn.Module, path: str) -> Any:
-    """The module at a dotted path."""
-    for name in path.split("."):
-        model = getattr(model, name)
-    return model

@@ -1,6 +1,6 @@
-"""Published checkpoints that this package can load: what is known of each without downloading it.
+"""Published checkpoints that this package can load, for listings and suggestions.
 
-From the model cards, colpali-engine and mteb. What is not known is None; nothing here is read when a model is loaded.
+The values are from the model cards, colpali-engine and mteb; None if unknown. They are not used to load a model.
 """
 
 from __future__ import annotations
@@ -11,21 +11,17 @@ from pathlib import Path
 
 from anchorfold.attention.layer_settings import (
     CALIBRATION_FILE,
-    PAPER,
     LayerSettings,
-    guess,
+    default_settings,
     read_settings,
 )
-from anchorfold.backbones.calibrations import model_folder
-from anchorfold.backbones.nano.query_side import WEIGHTS
+from anchorfold.backbones.nano.query import WEIGHTS
+from anchorfold.backbones.weights import calibration_folder
 
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A checkpoint: `dim` of its vectors, at most `visual_tokens` a page, `layers` of its language model.
-
-    `causal` tells whether its visual tokens are kept from looking ahead, which the paper's method assumes they can.
-    """
+    """A checkpoint: dimension of vectors, maximum visual tokens per page, language layers, causal mask, licence."""
 
     name: str
     family: str
@@ -35,20 +31,21 @@ class KnownModel:
     causal: bool
     licence: str
 
-    def settings(self) -> LayerSettings:
-        """What compressors listen to if it is loaded: its calibration on this machine, the paper's, or a guess."""
-        # Several calibrations are of several revisions or weights; the newest is the likeliest to be meant.
-        files = sorted(model_folder(self.name).glob("*.json"), key=lambda file: file.stat().st_mtime, reverse=True)
+    def layer_settings(self) -> LayerSettings:
+        """Return the layer settings it would be loaded with on this machine."""
+        # Calibrations of several revisions or weights may exist: use the newest.
+        files = sorted(
+            calibration_folder(self.name).glob("*.json"), key=lambda file: file.stat().st_mtime, reverse=True
+        )
         if self.name == "nano":
             files.append(WEIGHTS / CALIBRATION_FILE)
         if files:
             return read_settings(files[0], self.layers)
-        known = PAPER.get(self.family)
-        return known if known is not None and known.layers == self.layers else guess(self.layers)
+        return default_settings(self.family, self.layers)
 
     def source(self) -> str:
-        """Where these settings are from, for people."""
-        source = self.settings().source
+        """Return the source of the layer settings as readable text."""
+        source = self.layer_settings().source
         if source in ("paper", "guess"):
             return {"paper": "the paper", "guess": "a guess: 70-90 % of depth"}[source]
         return "this package" if Path(source).is_relative_to(WEIGHTS) else f"calibrated here ({Path(source).name})"
@@ -58,6 +55,7 @@ NON_COMMERCIAL = "NVIDIA non-commercial, Llama 3.2 community"
 KNOWN = [
     KnownModel("nano", "nano", 128, 1600, 6, False, "Apache-2.0"),
     KnownModel("vidore/colpali-v1.3-hf", "colpali", 128, 1024, 18, False, "Gemma; adapters MIT"),
+    KnownModel("vidore/colpali-v1.3", "colpali", 128, 1024, 18, False, "Gemma; adapters MIT"),
     KnownModel("vidore/colqwen2-v1.0", "colqwen2", 128, 768, 28, True, "Apache-2.0; adapters MIT"),
     KnownModel("vidore/colqwen2-v1.0-hf", "colqwen2", 128, 768, 28, True, "Apache-2.0"),
     KnownModel("vidore/colqwen2.5-v0.2", "colqwen2.5", 128, 768, 36, True, "Qwen research (base); adapters MIT"),
@@ -79,7 +77,7 @@ def similar_models(name: str, most: int = 3) -> list[str]:
 
     Examples:
         >>> similar_models("colpali")
-        ['vidore/colpali-v1.3-hf']
+        ['vidore/colpali-v1.3-hf', 'vidore/colpali-v1.3']
         >>> similar_models("nan0")
         ['nano']
     """

@@ -1,4 +1,4 @@
-"""A model on disk or on the hub, and how it is wanted: what a backbone needs to load it."""
+"""Checkpoints on disk or on the hub, and the registry of model families that load them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ from anchorfold.attention.layer_settings import (
     require_depth,
     settings_for,
 )
-from anchorfold.backbones.calibrations import calibration_file
-from anchorfold.backbones.encoder import PageEncoder
-from anchorfold.backbones.pickled import require_safetensors
-from anchorfold.backbones.strict import load_strictly
+from anchorfold.backbones.encoder import Encoder
+from anchorfold.backbones.weights import calibration_file, load_strictly, require_safetensors
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """`name` is a folder or a hub name; the rest are the options of `anchorfold.load`."""
+    """A model to load: `name` is a folder or a hub name; the other fields are the options of `anchorfold.load`."""
 
     name: str
     device: torch.device
@@ -37,16 +35,16 @@ class Checkpoint:
     bidirectional: bool | None = None
     merge_adapters: bool = True
     allow_pickle: bool = False
-    settings: LayerSettings | Path | None = None
+    layer_settings: LayerSettings | Path | None = None
 
     @cached_property
     def folder(self) -> Path | None:
-        """Where it is, unless it is on the hub."""
+        """Local folder, or None for a hub model."""
         return Path(self.name) if Path(self.name).is_dir() else None
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The checkpoint's `config.json` or, for adapters, `adapter_config.json`."""
+        """Content of `adapter_config.json`, or of `config.json` without adapters."""
         if self.folder is None and (self.name.startswith((".", "/", "~")) or self.name.count("/") != 1):
             raise FileNotFoundError(
                 f"there is no model folder {self.name!r}: {did_you_mean(self.name)}give a folder, or a hub name such "
@@ -59,23 +57,23 @@ class Checkpoint:
             except ConnectionError:
                 if file == "config.json":
                     raise
-                offline = True  # the next request would wait as long: look into the cache only
+                offline = True  # another request would take as long: use the local cache only
                 continue
             if content is not None:
                 return content
-        raise FileNotFoundError(f"{self.name} holds no config.json: it is not a model checkpoint.")
+        raise FileNotFoundError(f"{self.name} has no config.json: it is not a model checkpoint.")
 
     @property
     def model_type(self) -> str:
-        """What transformers calls its architecture."""
+        """Architecture name in transformers."""
         return str(self.config.get("model_type", ""))
 
     def base(self, name: str, revision: str | None = None) -> Checkpoint:
-        """The model that adapters are for, wanted in the same way."""
+        """Return the base model of adapters, with the same options."""
         return replace(self, name=name, revision=revision)
 
     def json(self, file: str) -> dict[str, Any] | None:
-        """One of its JSON files; None if it has no such file, or, but for config.json, the hub cannot be reached."""
+        """Return a JSON file, or None if it does not exist or the hub is unreachable (except for config.json)."""
         try:
             return self._read(file)
         except ConnectionError:
@@ -91,29 +89,31 @@ class Checkpoint:
         return content
 
     def pretrained(self, model_class: Any, **options: Any) -> Any:
-        """A transformers model with all of its weights, on the device."""
+        """Load a transformers model with all of its weights onto the device."""
         if not self.allow_pickle:
             require_safetensors(self.name, self.revision)
             options["use_safetensors"] = True
         try:
             model = load_strictly(model_class, self.name, revision=self.revision, dtype=self.dtype, **options)
         except OSError as error:
-            raise FileNotFoundError(f"{self.name} cannot be loaded: {str(error).splitlines()[0]}") from error
+            raise FileNotFoundError(f"cannot load {self.name}: {str(error).splitlines()[0]}") from error
         return model.to(self.device)
 
-    def layer_settings(self, family: str, layers: int, model: Any = None, shipped: Path | None = None) -> LayerSettings:
-        """What `load` was given, the model's calibration, the paper's, or a guess.
+    def choose_layer_settings(
+        self, family: str, layers: int, model: Any = None, shipped: Path | None = None
+    ) -> LayerSettings:
+        """Return the settings given to `load`, the model's calibration, the paper's settings, or a default by depth.
 
         Args:
-            family: of the model.
-            layers: its depth.
-            model: with all of its weights, by which a hub model's calibration is found; None leaves that one out.
-            shipped: the calibration file that comes with it.
+            family: model family.
+            layers: depth of the model.
+            model: the loaded model, whose weights identify the calibration of a hub model; None ignores that one.
+            shipped: calibration file distributed with the model.
         """
-        if isinstance(self.settings, LayerSettings):
-            return require_depth(self.settings, layers)
-        if self.settings is not None:
-            return read_settings(self.settings, layers)
+        if isinstance(self.layer_settings, LayerSettings):
+            return require_depth(self.layer_settings, layers)
+        if self.layer_settings is not None:
+            return read_settings(self.layer_settings, layers)
         files = [self.folder / CALIBRATION_FILE] if self.folder else []
         if model is not None:
             files = [calibration_file(self.name, model.state_dict(), self.revision, self.bidirectional)]
@@ -125,28 +125,30 @@ class Backbone:
     """A family of models.
 
     Args:
-        load: makes an encoder of a checkpoint.
-        claims: whether a checkpoint is of this family, by its configuration; None if it is known by its name alone.
-        has_name: whether its name in the register is that of a model, which a folder of that name does not hide.
+        load: create an encoder from a checkpoint.
+        claims: whether a checkpoint's configuration belongs to this family; None if it is selected by name only.
+        has_name: whether its registered name is a model name, with priority over a folder of the same name.
     """
 
-    load: Callable[[Checkpoint], PageEncoder]
+    load: Callable[[Checkpoint], Encoder]
     claims: Callable[[Checkpoint], bool] | None = None
     has_name: bool = False
 
 
-_OURS = {
-    "nano": "nano.retriever:BACKBONE",
-    "colpali": "retrieval_heads:COLPALI",
-    "colqwen2": "retrieval_heads:COLQWEN2",
-    "colmodernvbert": "retrieval_heads:COLMODERNVBERT",
-    "colqwen": "colqwen_backbone:BACKBONE",
-    "nemotron": "nemotron:BACKBONE",
-    "given-vectors": "given_vectors:BACKBONE",
-}
-# A package that brings a family of models, or one that needs no checkpoint, names it in this entry point group.
+# Other packages register families in this entry point group, also families without checkpoints.
 BACKBONES: Registry[Backbone] = Registry(
-    "anchorfold.backbones", "backbone", {name: f"anchorfold.backbones.{where}" for name, where in _OURS.items()}
+    "anchorfold.backbones",
+    "backbone",
+    {
+        "nano": "anchorfold.backbones.nano.retriever:BACKBONE",
+        "colpali": "anchorfold.backbones.retrieval_heads:COLPALI",
+        "colpali-engine": "anchorfold.backbones.colpali_engine:BACKBONE",
+        "colqwen2": "anchorfold.backbones.retrieval_heads:COLQWEN2",
+        "colmodernvbert": "anchorfold.backbones.retrieval_heads:COLMODERNVBERT",
+        "colqwen": "anchorfold.backbones.colqwen:BACKBONE",
+        "nemotron": "anchorfold.backbones.nemotron:BACKBONE",
+        "given-vectors": "anchorfold.backbones.given_vectors:BACKBONE",
+    },
 )
 
 
@@ -159,17 +161,17 @@ def did_you_mean(name: str) -> str:
 
 
 def _from_hub(name: str, file: str, revision: str | None, cached: bool = False) -> Path | None:
-    """Return a file of a hub model, or None if the model does not have it.
+    """Return the local path of a hub model's file, or None if the model does not have it.
 
     Args:
-        name: of the model.
-        file: its path in the model's repository.
-        revision: of the model.
-        cached: whether to look into the local cache only.
+        name: hub name.
+        file: path in the model's repository.
+        revision: revision of the model.
+        cached: use the local cache only.
 
     Raises:
         FileNotFoundError: the hub has no such model.
-        ConnectionError: the hub cannot be reached, and the file is not in the cache.
+        ConnectionError: the hub is unreachable, and the file is not in the cache.
     """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError, RepositoryNotFoundError

@@ -1,8 +1,7 @@
-"""What tells the members of the ColQwen family apart. All of it is data, from the code that published them.
+"""Prompts, limits and weight names of the models in the ColQwen family.
 
-Each is a transformers vision-language model (Qwen2-VL, Qwen2.5-VL, Qwen3-VL) with a projection of its final states.
-Prompts, limits and dimensions are those of colpali-engine (illuin-tech/colpali) when the published checkpoints were
-trained: it put "Query: " before queries until October 2025, and no prefix from then on, so from ColQwen3 on.
+The values are those of colpali-engine (illuin-tech/colpali) when the published checkpoints were trained: it prefixed
+queries with "Query: " until October 2025 and without a prefix since, that is, from ColQwen3 on.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ TEXT = "{text}"
 PAGE_PROMPT = "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>Describe the image.<|im_end|><|endoftext|>"
 AUGMENTATION = "<|endoftext|>" * 10
 
-# Names of a checkpoint's weights, to ours: `visual`, `language_model`, `custom_text_proj`. colpali-engine saves these,
-# or with transformers before 4.52 `model.layers`; TomoroAI's layout puts all under `vlm.`, NVIDIA's under `model.`.
+# Maps weight names to ours: `visual`, `language_model`, `custom_text_proj`. colpali-engine saves these, or
+# `model.layers` with transformers before 4.52; TomoroAI's names start with `vlm.`, NVIDIA's with `model.`.
 KEY_MAPPING = {
     r"^(?:vlm\.)?(?:model\.)?(?=(?:visual|language_model)\.)": "",
     r"^(?:vlm\.)?model\.(?=(?:layers|norm|embed_tokens)\.)": "language_model.",
@@ -28,17 +27,17 @@ KEY_MAPPING = {
 
 @dataclass(frozen=True)
 class Layout:
-    """One member of the family.
+    """A model of the family.
 
     Args:
-        family: our name for it; the paper's layers and figures are found by it.
-        model_class: its name in `colqwen.py`.
-        visual_tokens: at most so many a page; None for what the checkpoint's image processor says.
-        query_prompt: with `{text}` where the query stands.
-        page_prompt: with one `<|image_pad|>` where the page stands.
-        query_length: tokens after which a query is cut.
-        bidirectional: trained without a causal mask, whatever its configuration says.
-        chat: prompts are made with the checkpoint's own chat template.
+        family: family name, the key of the paper's layer settings and figures.
+        model_class: class in `colqwen_model.py`.
+        visual_tokens: maximum visual tokens per page; None for the limit of the checkpoint's image processor.
+        query_prompt: prompt with `{text}` in place of the query.
+        page_prompt: prompt with one `<|image_pad|>` in place of the page.
+        query_length: maximum tokens per query.
+        bidirectional: trained without a causal mask, independent of the configuration.
+        chat: use the checkpoint's chat template for prompts.
     """
 
     family: str
@@ -53,7 +52,7 @@ class Layout:
 
 _WITH_PREFIX = "Query: " + TEXT + AUGMENTATION
 
-# By what `config.json` calls the architecture.
+# By `model_type` in `config.json`.
 LAYOUTS = {
     "qwen2_vl": Layout("colqwen2", "ColQwen2Model", 768, _WITH_PREFIX),
     "qwen2_5_vl": Layout("colqwen2.5", "ColQwen25Model", 768, _WITH_PREFIX),
@@ -66,10 +65,10 @@ LAYOUTS = {
 
 
 def with_chat_prompts(layout: Layout, name: str, tokenizer: Any, processor: dict[str, Any]) -> Layout:
-    """A layout with the prompts that the checkpoint's chat template and `processor_config.json` make."""
+    """Return a layout with prompts from the checkpoint's chat template and `processor_config.json`."""
     if not tokenizer.chat_template:
         raise CheckpointError(
-            f"{name} writes its prompts with a chat template, and has none: add its chat_template.jinja to the folder."
+            f"{name} requires a chat template for its prompts and has none: add its chat_template.jinja to the folder."
         )
 
     def render(*content: dict[str, str]) -> str:
@@ -82,8 +81,7 @@ def with_chat_prompts(layout: Layout, name: str, tokenizer: Any, processor: dict
     query_prompt = render({"type": "text", "text": f"Query: {query} {TEXT}" if query else f"Query: {TEXT}"})
     if page_prompt.count(IMAGE_TOKEN) != 1 or query_prompt.count(TEXT) != 1:
         raise CheckpointError(
-            f"{name}: its chat template leaves no room for a page or a query. Take the template that it was "
-            "published with."
+            f"the chat template of {name} does not contain a page or a query: use the template it was published with."
         )
     length = processor.get("q_max_length", layout.query_length)
     return replace(layout, page_prompt=page_prompt, query_prompt=query_prompt, query_length=length)

@@ -1,54 +1,38 @@
-"""The model of an index that was made of vectors which somebody had: none, and it says so."""
+"""Encoder of indexes that were created from existing vectors of an unknown model: it cannot encode anything."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from anchorfold.attention.layer_settings import LayerSettings
-from anchorfold.backbones.checkpoint import Backbone, Checkpoint
+from anchorfold.backbones.checkpoint import Backbone
 from anchorfold.errors import AnchorFoldError
 
 NAME = "given-vectors"
 
 
-class GivenVectors:
-    """Stands where an index wants a `PageEncoder`, for vectors of dimension `dim`; it can encode nothing."""
-
-    name = NAME
-    load_options: dict[str, Any] = {}  # noqa: RUF012
-    settings = LayerSettings(window=(0, 0), sap_window=(0, 0), layers=1, source="given")
-    page_pixels, default_batch = 1, 1
-
-    def __init__(self, dim: int) -> None:
-        self.dim, self.fingerprint = dim, f"{NAME}-{dim}"
-
-    def encode_queries(self, texts: Sequence[str]) -> NoReturn:
-        """Only vectors can be searched for."""
-        unknown_model()
-
-    def encode_pages(self, images: Iterable[Any], compressor: Any = None, batch_size: int | None = None) -> NoReturn:
-        """Only vectors can be added."""
-        unknown_model()
-
-    def explain_query(self, text: str) -> NoReturn:
-        """There are no words to explain."""
-        unknown_model()
-
-    def warn_if_causal(self) -> None:
-        """Nothing listens to attention."""
-
-
-def unknown_model() -> NoReturn:
-    """One sentence on what can be done without a model."""
+def unknown_model(*_: Any, **__: Any) -> NoReturn:
+    """Raise AnchorFoldError with the operations that need no model."""
     raise AnchorFoldError(
-        "this index was made of vectors, and nobody said which model encoded them: search it by vectors "
+        "this index was created from existing vectors without a model name: search it by vectors "
         "(Index.search_vectors), or compress them again with `anchorfold compress ... --model NAME`."
     )
 
 
-def _load(checkpoint: Checkpoint) -> NoReturn:
-    unknown_model()
+class GivenVectors:
+    """Placeholder `Encoder` for existing vectors of dimension `dim`."""
+
+    name = NAME
+    load_options: dict[str, Any] = {}  # noqa: RUF012
+    layer_settings = LayerSettings(window=(0, 0), sap_window=(0, 0), layers=1, source="given")
+    page_pixels, default_batch_size = 1, 1
+    encode_queries = encode_documents = explain_query = unknown_model
+
+    def __init__(self, dim: int) -> None:
+        self.dim, self.fingerprint = dim, f"{NAME}-{dim}"
+
+    def warn_if_causal(self) -> None:
+        """Do nothing: no attention is read."""
 
 
-BACKBONE = Backbone(load=_load)
+BACKBONE = Backbone(load=unknown_model)

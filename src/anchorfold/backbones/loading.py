@@ -1,4 +1,4 @@
-"""`anchorfold.load`: from a name or folder to a retriever, with one clear sentence for everything that can go wrong."""
+"""`anchorfold.load`: create an encoder from a model name, a folder, or a sentence-transformers model."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from typing import Any, cast
 import torch
 
 from anchorfold.attention.layer_settings import LayerSettings
-from anchorfold.backbones.base import Retriever
+from anchorfold.backbones.base import BackboneEncoder
 from anchorfold.backbones.checkpoint import BACKBONES, Checkpoint
-from anchorfold.backbones.device import choose_device
-from anchorfold.backbones.encoder import PageEncoder
-from anchorfold.backbones.load_options import STORED_OPTIONS
-from anchorfold.backbones.multivector import MultiVectorRetriever, load_encoder
+from anchorfold.backbones.encoder import STORED_OPTIONS, Encoder
+from anchorfold.backbones.multivector import MultiVectorBackbone, load_encoder
+from anchorfold.errors import AnchorFoldError
 
 
 def load(
@@ -30,51 +29,49 @@ def load(
     merge_adapters: bool = True,
     revision: str | None = None,
     allow_pickle: bool = False,
-    settings: LayerSettings | str | Path | None = None,
-) -> Retriever:
-    """A retriever from a model hub name, a local folder, or a sentence-transformers `MultiVectorEncoder`.
+    layer_settings: LayerSettings | str | Path | None = None,
+) -> BackboneEncoder:
+    """Load an encoder from a hub name, a local folder, or a sentence-transformers `MultiVectorEncoder`.
 
     Args:
-        model: "nano" (it ships with this package), "vidore/colpali-v1.3-hf", "./my-checkpoint", or an encoder object.
-        device: "cuda", "mps", "cpu"; the best one there is if None.
+        model: "nano" (included in this package), "vidore/colpali-v1.3-hf", "./my-checkpoint", or an encoder object.
+        device: "cuda", "mps", "cpu"; the best available device if None.
         dtype: bfloat16 on CUDA and float32 elsewhere if None.
         trust_remote_code: allow a sentence-transformers checkpoint to run its own Python code.
-        bidirectional: True removes a ColQwen's causal mask, as the paper does; None keeps what the checkpoint says.
-        merge_adapters: fold LoRA adapters into the weights (False keeps them apart).
-        revision: of a hub model.
-        allow_pickle: open weights in pickle files (`pytorch_model.bin`) too, which may run code.
-        settings: layers to listen to, or a file of `anchorfold calibrate`; if None, the model's own calibration, which
-            lies beside a folder's weights or adapters and for other models in the user's cache.
+        bidirectional: True removes the causal mask of a ColQwen model, as in the paper; None follows the checkpoint.
+        merge_adapters: merge LoRA adapters into the weights.
+        revision: revision of a hub model.
+        allow_pickle: also load weights from pickle files (`pytorch_model.bin`), which can execute code.
+        layer_settings: layers to read, or a calibration file; if None, the model's own calibration, which is stored
+            next to local weights or adapters, and in the user's cache for other models.
 
-    >>> model = load("nano")
-    >>> [len(page) for page in model.encode_pages(images, anchorfold.AnchorFold(cap=20))]
-    [20, 20, 20]
+    Examples:
+        >>> model = load("nano")
+        >>> [len(page) for page in model.encode_documents(images, anchorfold.AnchorFold(cap=20))]
+        [20, 20, 20]
     """
     device = choose_device(device)
     dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)
-    settings = Path(settings) if isinstance(settings, str) else settings
+    layer_settings = Path(layer_settings) if isinstance(layer_settings, str) else layer_settings
     if not isinstance(model, (str, Path)):
-        return MultiVectorRetriever(model, settings=settings)
-    # An index must find a folder again from anywhere; one that is called like a model of ours is ./nano.
-    name = os.path.abspath(model) if os.path.isdir(model) and not _has_name(model) else str(model)
+        return MultiVectorBackbone(model, layer_settings=layer_settings)
+    # An index stores the absolute path of a folder; a folder with the name of a built-in model is written ./nano.
+    name = os.path.abspath(model) if os.path.isdir(model) and not _is_builtin(model) else str(model)
     checkpoint = Checkpoint(
-        name, device, dtype, revision, trust_remote_code, bidirectional, merge_adapters, allow_pickle, settings
+        name, device, dtype, revision, trust_remote_code, bidirectional, merge_adapters, allow_pickle, layer_settings
     )
     with quiet_hub():
-        encoder: Any = _load(checkpoint)  # another package's may be less than a retriever, and still be indexed with
-    if isinstance(encoder, Retriever):
+        encoder: Any = _load(checkpoint)  # backbones of other packages may return any Encoder
+    if isinstance(encoder, BackboneEncoder):
         defaults = Checkpoint(name, device, dtype)
-        encoder.load_options = {
-            option: value
-            for option in STORED_OPTIONS
-            if (value := getattr(checkpoint, option)) != getattr(defaults, option)
-        }
-    return cast(Retriever, encoder)
+        options = {option: getattr(checkpoint, option) for option in STORED_OPTIONS}
+        encoder.load_options = {k: v for k, v in options.items() if v != getattr(defaults, k)}
+    return cast(BackboneEncoder, encoder)
 
 
 @contextmanager
 def quiet_hub() -> Iterator[None]:
-    """Suppress the warnings that the hub's client logs for each retry: the error that follows says it once."""
+    """Suppress the hub client's warnings about retries: the final error reports the cause."""
     logger = logging.getLogger("huggingface_hub")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -84,18 +81,43 @@ def quiet_hub() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _has_name(model: str | Path) -> bool:
-    """Whether this is the name of a model that needs no checkpoint."""
+def choose_device(name: str | torch.device | None = None) -> torch.device:
+    """Return the named device, or the best available one; raise AnchorFoldError if it cannot be used."""
+    *others, last = devices = available_devices()
+    if not name:
+        return torch.device(devices[0])
+    choice = f"choose {', '.join(others)} or {last}." if others else f"choose {last}."
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise AnchorFoldError(f"unknown device {str(name)!r}: {choice}") from None
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError):
+        raise AnchorFoldError(f"the device {str(name)!r} is not available here: {choice}") from None
+    if device.type == "meta":
+        raise AnchorFoldError(f"the device 'meta' cannot compute anything: {choice}")
+    return device
+
+
+def available_devices() -> list[str]:
+    """Return the available devices: CUDA, then Apple's MPS, then the CPU."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    cuda = ["cuda", *(f"cuda:{i}" for i in range(1, count))] if count else []
+    return [*cuda, *(["mps"] if torch.backends.mps.is_available() else []), "cpu"]
+
+
+def _is_builtin(model: str | Path) -> bool:
+    """Return whether this is the name of a model that needs no checkpoint."""
     if not isinstance(model, str) or model not in BACKBONES:
         return False
     return BACKBONES[model].has_name or BACKBONES[model].claims is None
 
 
-def _load(checkpoint: Checkpoint) -> PageEncoder:
-    if _has_name(checkpoint.name):
+def _load(checkpoint: Checkpoint) -> Encoder:
+    if _is_builtin(checkpoint.name):
         return BACKBONES[checkpoint.name].load(checkpoint)
-    for name in BACKBONES.names():
-        backbone = BACKBONES[name]
+    for backbone in map(BACKBONES.__getitem__, BACKBONES.names()):
         if backbone.claims is not None and backbone.claims(checkpoint):
             return backbone.load(checkpoint)
-    return MultiVectorRetriever(load_encoder(checkpoint), checkpoint)
+    return MultiVectorBackbone(load_encoder(checkpoint), checkpoint)

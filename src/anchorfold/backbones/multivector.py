@@ -1,10 +1,11 @@
-"""Any sentence-transformers `MultiVectorEncoder`, as a retriever."""
+"""sentence-transformers `MultiVectorEncoder`: as a backbone, and with a compressor attached."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -13,138 +14,123 @@ from PIL import Image
 from torch import Tensor, nn
 
 from anchorfold.attention.layer_settings import LayerSettings
-from anchorfold.attention.model_lock import model_lock, own_thread
-from anchorfold.attention.tap import UnreadableAttentionError, find_attention
-from anchorfold.backbones.base import PageBatch, Retriever
+from anchorfold.attention.model_lock import current_thread_only, model_lock
+from anchorfold.attention.tap import AttentionTap, UnreadableAttentionError, find_attention
+from anchorfold.backbones.base import BackboneEncoder, PageBatch
 from anchorfold.backbones.checkpoint import Checkpoint
+from anchorfold.backbones.encoder import label_tokens
 from anchorfold.backbones.failures import running_model
-from anchorfold.backbones.pickled import require_safetensors
-from anchorfold.backbones.query_words import label_tokens
-from anchorfold.backbones.strict import check_loaded
+from anchorfold.backbones.weights import check_loaded, require_safetensors
+from anchorfold.compressors import Compressor
 from anchorfold.errors import CheckpointError, MissingExtraError
 from anchorfold.page import PageState, PatchGrid
 
-_FAMILIES = {
-    "colpali": "colpali",
-    "colqwen2": "colqwen2",
-    "colmodernvbert": "colmodernvbert",
-    "qwen2_vl": "colqwen2",
-    "qwen2_5_vl": "colqwen2.5",
-    "qwen3_vl": "colqwen3",
-}
+_FAMILIES = {"qwen2_vl": "colqwen2", "qwen2_5_vl": "colqwen2.5", "qwen3_vl": "colqwen3"}
+_ATTACHED = "_anchorfold_attached"
 
 
-class MultiVectorRetriever(Retriever):
-    """A `MultiVectorEncoder` behind our interface.
+class MultiVectorBackbone(BackboneEncoder):
+    """A `MultiVectorEncoder` as an encoder.
 
-    Visual tokens are the image tokens of a page. A text-only encoder has none: there, all tokens that it
-    scores are compressed.
+    Visual tokens are the image tokens of a page. For a text-only encoder, all scored tokens are compressed.
     """
 
     family = "multivector"
 
     def __init__(
-        self, encoder: Any, checkpoint: Checkpoint | None = None, settings: LayerSettings | Path | None = None
+        self, encoder: Any, checkpoint: Checkpoint | None = None, layer_settings: LayerSettings | Path | None = None
     ) -> None:
         self.encoder = encoder
-        inner = _inner(encoder)
+        self._inner = encoder[0].auto_model
         if checkpoint is None:
-            # What it was loaded from, as far as it knows, is what an index can find it again by.
-            name = str(getattr(inner, "name_or_path", "") or type(encoder).__name__)
+            # An index stores the name or absolute path from which the encoder was loaded, if it is known.
+            name = str(getattr(self._inner, "name_or_path", "") or type(encoder).__name__)
             name = os.path.abspath(name) if os.path.isdir(name) else name
-            checkpoint = Checkpoint(name, inner.device, inner.dtype, settings=settings)
+            checkpoint = Checkpoint(name, self._inner.device, self._inner.dtype, layer_settings=layer_settings)
         self._layers = _language_layers(encoder)
-        kind = getattr(inner.config, "model_type", "multivector")
-        chosen = checkpoint.layer_settings(_FAMILIES.get(kind, kind), len(self._layers), encoder)
-        super().__init__(encoder, chosen, checkpoint.name)
+        self._dense = [m for m in encoder if type(m).__name__ == "Dense"]
+        kind = getattr(self._inner.config, "model_type", "multivector")
+        settings = checkpoint.choose_layer_settings(_FAMILIES.get(kind, kind), len(self._layers), encoder)
+        super().__init__(encoder, settings, checkpoint.name)
 
     @property
     def attention_layers(self) -> list[nn.Module]:
-        """Found by watching the encoder run once."""
+        """Attention modules, found by running the encoder once."""
         return self._layers
 
     @property
     def projection(self) -> Any:
-        """The model's own projection layer, if it has one inside."""
-        return getattr(_inner(self.encoder), "embedding_proj_layer", None)
+        """Projection layer inside the model, if it has one."""
+        return getattr(self._inner, "embedding_proj_layer", None)
+
+    @property
+    def accepts_images(self) -> bool:
+        """Whether documents are page images; they are texts otherwise."""
+        return "image" in self.encoder.modalities
 
     def project(self, hidden: Tensor) -> Tensor:
-        """The inner projection, or the encoder's Dense modules in turn."""
+        """Apply the inner projection, or the encoder's Dense modules."""
         if self.projection is not None:
             return super().project(hidden)
-        for dense in _dense_modules(self.encoder):
+        for dense in self._dense:
             features = dense({dense.module_input_name: hidden.to(dense.linear.weight.dtype)})
             hidden = features[dense.module_output_name].to(hidden.dtype)
         return hidden
 
+    def open_page(self, page: Any) -> Any:
+        """Return a page image in RGB, or a text unchanged."""
+        return super().open_page(page) if self.accepts_images else page
+
     def prepare_pages(self, images: Sequence[Any]) -> PageBatch:
-        """The encoder's own document features."""
+        """Return the encoder's own document features."""
         features = self._features(images, "document")
-        visual = self.visual_tokens(features)
-        return PageBatch(
-            features, visual, features.get("attention_mask"), [self._grid(features, b) for b in range(len(images))]
-        )
+        grids = [self._grid(features, b) for b in range(len(images))]
+        return PageBatch(features, self.visual_tokens(features), features.get("attention_mask"), grids)
 
     def query_vectors(self, texts: list[str]) -> list[Tensor]:
-        """Exactly what the encoder's `encode_query` returns."""
+        """Return the result of the encoder's `encode_query`."""
         with model_lock(self.encoder), running_model():
             return list(self.encoder.encode_query(texts, batch_size=len(texts), show_progress_bar=False))
 
     def query_labels(self, text: str) -> tuple[list[str], list[int | None]]:
-        """Of the encoder's own query tokens, padding left out."""
+        """Return the words of a query, and the word number of each token except padding."""
         with model_lock(self.encoder):
             features = self._features([text], "query")
         ids, mask = features["input_ids"][0], features.get("attention_mask")
         return label_tokens(text, ids if mask is None else ids[mask[0].bool()], self.encoder.tokenizer)
-
-    def page_states(self, images: Any, signals: Any = (), batch_size: int | None = None) -> Iterator[PageState]:
-        """As the base class, but documents may be texts for a text-only encoder."""
-        if self.sees_images:
-            yield from super().page_states(images, signals, batch_size)
-            return
-        signals, items = list(signals), list(images)
-        if signals:
-            self.warn_if_causal()
-        size = batch_size or self.default_batch
-        for start in range(0, len(items), size):
-            yield from self._batch_states(items[start : start + size], signals)
-
-    @property
-    def sees_images(self) -> bool:
-        """Whether the encoder takes page images."""
-        return "image" in self.encoder.modalities
 
     def forward(self, inputs: dict[str, Any]) -> None:
         """Run the whole encoder as for a document."""
         self.encoder(dict(inputs), task="document")
 
     def visual_tokens(self, features: dict[str, Any]) -> Tensor:
-        """`(B, T)` tokens to compress."""
-        scored = _scoring_mask(self.encoder, features, "document")
-        token = _image_token(self.encoder)
-        if token is not None and any(k.startswith("pixel_values") for k in features):
-            images: Tensor = features["input_ids"] == token
-            return images & scored
-        return scored
+        """Return the mask `(B, T)` of tokens to compress."""
+        masks = (module for module in self.encoder if type(module).__name__ == "MultiVectorMask")
+        mask = next(masks, lambda features, task: features)
+        scored: Tensor = mask(dict(features), task="document")["attention_mask"].bool()
+        token = getattr(self.encoder[0].processor, "image_token_id", None)
+        token = token if token is not None else getattr(self._inner.config, "image_token_id", None)
+        if token is None or not _has_images(features):
+            return scored
+        images: Tensor = features["input_ids"] == token
+        return images & scored
 
     @contextmanager
     def _projection_input(self) -> Iterator[list[Tensor]]:
-        dense = _dense_modules(self.encoder)
         if self.projection is not None:
-            with super()._projection_input() as inner:
-                yield inner
+            with super()._projection_input() as captured:
+                yield captured
             return
-        caught: list[Tensor] = []
-        if dense:
-            name = dense[0].module_input_name
-            handle = dense[0].register_forward_pre_hook(own_thread(lambda _, args: caught.append(args[0][name])))
+        captured = []
+        if self._dense:
+            first, name = self._dense[0], self._dense[0].module_input_name
+            hook = current_thread_only(lambda _, args: captured.append(args[0][name]))
+            handle = first.register_forward_pre_hook(hook)
         else:
-            last = own_thread(lambda _, args, output: caught.append(output["token_embeddings"]))
-            handle = self.encoder[0].register_forward_hook(last)
-        try:
-            yield caught
-        finally:
-            handle.remove()
+            hook = current_thread_only(lambda _, args, output: captured.append(output["token_embeddings"]))
+            handle = self.encoder[0].register_forward_hook(hook)
+        with handle:
+            yield captured
 
     def _features(self, items: Sequence[Any], task: str) -> dict[str, Any]:
         features = self.encoder.preprocess(list(items), task=task)
@@ -159,63 +145,112 @@ class MultiVectorRetriever(Retriever):
         side = getattr(processor, "image_seq_length", 0) ** 0.5
         return PatchGrid.single(int(side), int(side)) if side and side.is_integer() else None
 
-    def _find_causal(self) -> bool:
-        if self.sees_images:
-            return super()._find_causal()
-        return False  # text encoders with late interaction are bidirectional by design
+    def _measure_causality(self) -> bool:
+        # Text encoders with late interaction are bidirectional by design.
+        return self.accepts_images and super()._measure_causality()
+
+
+def attach(encoder: Any, compressor: Compressor) -> Any:
+    """Make `encoder.encode_document(...)` return compressed vectors, in place; queries are not changed.
+
+    Args:
+        encoder: sentence-transformers `MultiVectorEncoder`.
+        compressor: for example `AnchorFold(ratio=0.1)`.
+
+    Returns:
+        The same encoder. `detach(encoder)` restores it.
+
+    Examples:
+        >>> before = len(encoder.encode_document(images[:1])[0])
+        >>> attached = attach(encoder, anchorfold.AnchorFold(ratio=0.5))
+        >>> len(attached.encode_document(images[:1])[0]) < before
+        True
+        >>> _ = detach(encoder)
+    """
+    if not hasattr(encoder, "encode_document"):
+        raise TypeError(f"attach requires a sentence-transformers MultiVectorEncoder, got {type(encoder).__name__}.")
+    if hasattr(encoder, _ATTACHED):
+        raise ValueError("a compressor is already attached to this encoder: detach(encoder) first.")
+    backbone = MultiVectorBackbone(encoder)
+    signals = list(compressor.signals(backbone.layer_settings))
+    if signals:
+        backbone.warn_if_causal()
+    forward = encoder.forward
+
+    @wraps(forward)
+    def compressed_forward(features: dict[str, Any], *args: Any, **options: Any) -> dict[str, Any]:
+        with model_lock(encoder):
+            # A vision encoder renders plain text as a query: only pages are compressed there.
+            is_document = not backbone.accepts_images or _has_images(features)
+            if options.get("task") == "query" or not is_document:
+                outputs: dict[str, Any] = forward(features, *args, **options)
+                return outputs
+            visual = backbone.visual_tokens(features)
+            with (
+                AttentionTap(encoder, backbone.attention_layers, signals) as tap,
+                backbone._projection_input() as captured,
+            ):
+                tap.set_visual_tokens(visual, features.get("attention_mask"))
+                output = forward(features, *args, **options)
+        rows = [
+            compressor.compress(PageState(z[v], backbone.project, page), backbone.layer_settings).vectors
+            for z, v, page in zip(captured[-1], visual, tap.pages, strict=True)
+        ]
+        padded = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        lengths = torch.tensor([len(r) for r in rows], device=padded.device)
+        mask = torch.arange(padded.shape[1], device=padded.device) < lengths[:, None]
+        return {**output, "token_embeddings": padded, "attention_mask": mask}
+
+    # Replaced on this object instead of hooked, so that capturing also ends if the pass is interrupted.
+    setattr(encoder, _ATTACHED, vars(encoder).get("forward"))
+    encoder.forward = compressed_forward
+    return encoder
+
+
+def detach(encoder: Any) -> Any:
+    """Undo `attach`.
+
+    Examples:
+        >>> detach(attach(encoder, anchorfold.AnchorFold(ratio=0.5))) is encoder
+        True
+    """
+    if not hasattr(encoder, _ATTACHED):
+        raise ValueError("no compressor is attached to this encoder.")
+    before = getattr(encoder, _ATTACHED)
+    del encoder.forward
+    if before is not None:
+        encoder.forward = before
+    delattr(encoder, _ATTACHED)
+    return encoder
 
 
 def load_encoder(checkpoint: Checkpoint) -> Any:
-    """A checkpoint as a `MultiVectorEncoder`: whatever sentence-transformers knows and we do not."""
+    """Load a checkpoint as a `MultiVectorEncoder`, for families that this package does not implement."""
     if not checkpoint.allow_pickle:
         require_safetensors(checkpoint.name, checkpoint.revision)
     try:
         from sentence_transformers import MultiVectorEncoder
     except ImportError as error:
         raise MissingExtraError(f"sentence-transformers (for {checkpoint.name})", "multivector", error) from None
-    _require_projection(checkpoint)
-    safe = {} if checkpoint.allow_pickle else {"use_safetensors": True}
-    encoder = MultiVectorEncoder(
-        checkpoint.name, device=str(checkpoint.device), revision=checkpoint.revision,
-        trust_remote_code=checkpoint.trust_remote_code, model_kwargs={"dtype": checkpoint.dtype, **safe},
-    )  # fmt: skip
-    check_loaded(_inner(encoder), checkpoint.name, revision=checkpoint.revision, **safe)
-    return encoder
-
-
-def _require_projection(checkpoint: Checkpoint) -> None:
-    """sentence-transformers gives a bare model a random projection; it knows trained ones by these."""
+    # sentence-transformers adds a random projection to bare models; it recognises trained ones by these.
     architectures = checkpoint.config.get("architectures") or []
     trained = any(name == "HF_ColBERT" or name.endswith("ForRetrieval") for name in architectures)
     if not trained and checkpoint.json("modules.json") is None:
         raise CheckpointError(
             f"{checkpoint.name} is a bare {checkpoint.model_type or 'model'} without a trained projection: "
-            "give a checkpoint of a trained retriever; weights are never filled in at random."
+            "give a checkpoint of a trained retriever; weights are never initialised at random."
         )
+    safe = {} if checkpoint.allow_pickle else {"use_safetensors": True}
+    encoder = MultiVectorEncoder(
+        checkpoint.name, device=str(checkpoint.device), revision=checkpoint.revision,
+        trust_remote_code=checkpoint.trust_remote_code, model_kwargs={"dtype": checkpoint.dtype, **safe},
+    )  # fmt: skip
+    check_loaded(encoder[0].auto_model, checkpoint.name, revision=checkpoint.revision, **safe)
+    return encoder
 
 
-def _inner(encoder: Any) -> Any:
-    return encoder[0].auto_model
-
-
-def _dense_modules(encoder: Any) -> list[Any]:
-    return [m for m in encoder if type(m).__name__ == "Dense"]
-
-
-def _image_token(encoder: Any) -> int | None:
-    processor = encoder[0].processor
-    token = getattr(processor, "image_token_id", None)
-    return token if token is not None else getattr(_inner(encoder).config, "image_token_id", None)
-
-
-def _scoring_mask(encoder: Any, features: dict[str, Any], task: str) -> Tensor:
-    """Which tokens the encoder would score: its own mask module's answer."""
-    for module in encoder:
-        if type(module).__name__ == "MultiVectorMask":
-            features = module(dict(features), task=task)
-            break
-    mask: Tensor = features["attention_mask"]
-    return mask.bool()
+def _has_images(features: dict[str, Any]) -> bool:
+    return any(key.startswith("pixel_values") for key in features)
 
 
 def _language_layers(encoder: Any) -> list[nn.Module]:
@@ -227,6 +262,6 @@ def _language_layers(encoder: Any) -> list[nn.Module]:
     layers = find_attention(encoder, run, features["input_ids"].shape[1])
     if not layers:
         raise UnreadableAttentionError(
-            "this encoder's attention cannot be read: it does not use transformers' AttentionInterface."
+            "cannot capture the attention of this encoder: it does not use transformers' AttentionInterface."
         )
     return layers

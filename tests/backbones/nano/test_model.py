@@ -1,5 +1,6 @@
-"""The architecture, with random weights: padding, taps, save and load."""
+"""Model architecture with random weights: padding, attention, saving and loading."""
 
+import json
 from typing import Any
 
 import pytest
@@ -9,13 +10,13 @@ from PIL import Image
 import anchorfold
 from anchorfold.attention.layer_settings import LayerSettings, write_settings
 from anchorfold.backbones.nano.config import NanoConfig
-from anchorfold.backbones.nano.loudness import loudness, speak
-from anchorfold.backbones.nano.model import NanoModel, eager_attention, rotary, rotate
+from anchorfold.backbones.nano.model import MINIMUM_WEIGHT, NanoModel, apply_rotary, compute_rotary, eager_attention
 from anchorfold.backbones.nano.processor import NanoImageProcessor
-from anchorfold.backbones.nano.query import VOCABULARY_FILE, rarity
-from anchorfold.backbones.nano.query_side import QuerySide
+from anchorfold.backbones.nano.query import VOCABULARY_FILE, NanoQueryEncoder
 from anchorfold.backbones.nano.retriever import Nano
 from anchorfold.backbones.nano.stem import ConvNorm, PatchStem
+from anchorfold.backbones.nano.term_frequency import apply_term_frequency, term_frequency_weights
+from anchorfold.core.budget import vector_budget
 
 WORDS = ["the", "revenue", "employees", "staff", "region"]
 SMALL: dict[str, Any] = {
@@ -45,48 +46,48 @@ def model(folder):
 
 def test_loads_as_a_backbone(model):
     assert isinstance(model, Nano)
-    assert model.settings.window == (3, 4)
+    assert model.layer_settings.window == (3, 4)
     assert len(model.attention_layers) == 6
     assert not model.is_causal
 
 
 def test_pages(model, images):
-    pages = model.encode_pages(images, anchorfold.AnchorFold(ratio=0.2), batch_size=4)
+    pages = model.encode_documents(images, anchorfold.AnchorFold(ratio=0.2), batch_size=4)
     for page in pages:
-        assert len(page) == anchorfold.budget.vector_budget(page.full, ratio=0.2)
+        assert len(page) == vector_budget(page.full, ratio=0.2)
         assert page.vectors.shape[1] == 128
         assert len(page.grid) == page.full
 
 
 def test_batches_do_not_change_vectors(model, images):
-    alone = model.encode_pages(images, batch_size=1)
-    together = model.encode_pages(images, batch_size=len(images))
+    alone = model.encode_documents(images, batch_size=1)
+    together = model.encode_documents(images, batch_size=len(images))
     for a, b in zip(alone, together, strict=True):
         torch.testing.assert_close(a.vectors, b.vectors, atol=1e-5, rtol=0)
 
 
-def test_registers_are_no_visual_tokens(model, images):
+def test_registers_are_not_visual_tokens(model, images):
     batch = model.prepare_pages(images)
     assert not batch.visual[:, : model.model.config.registers].any()
     assert batch.attention_mask[:, : model.model.config.registers].all()
 
 
 def test_every_compressor_runs(model, images):
-    for name in set(anchorfold.compressor_names()) - {"agc"}:  # wants a model that was trained for it
-        compressor = anchorfold.compressor(name, **({} if name == "none" else {"ratio": 0.3}))
+    for name in set(anchorfold.compressors.compressor_names()) - {"agc"}:  # requires universal tokens
+        compressor = anchorfold.compressors.compressor(name, **({} if name == "none" else {"ratio": 0.3}))
         if name == "docpruner":
             compressor.calibrate_on(model, images)
-        for page in model.encode_pages(images, compressor):
-            if name == "docpruner":  # as many as lie above its threshold
+        for page in model.encode_documents(images, compressor):
+            if name == "docpruner":  # those above its threshold
                 assert 1 <= len(page) <= page.full
             else:
                 ratio = 1 if name == "none" else 0.3
-                assert len(page) == anchorfold.budget.vector_budget(page.full, ratio=ratio)
+                assert len(page) == vector_budget(page.full, ratio=ratio)
 
 
-def test_queries_weigh_words_by_rarity(model):
+def test_query_vectors_are_scaled_by_word_weights(model):
     model.model.word_weights.data[:] = torch.tensor([0.1, 0.8, 0.7, 0.7, 0.6])
-    (vectors,) = model.encode_queries(["The REVENUE, the unheard-of"])
+    (vectors,) = model.encode_queries(["The REVENUE, the unknown-word"])
     torch.testing.assert_close(vectors.norm(dim=1), torch.tensor([0.1, 0.8, 0.9, 0.9]))
 
 
@@ -95,114 +96,142 @@ def test_a_query_without_words(model):
     assert vectors.shape == (0, 128)
 
 
-def test_unknown_words_go_by_spelling(model):
+def test_unknown_words_are_encoded_by_spelling(model):
     near, far = model.encode_queries(["regions zebra"])[0]
     region = model.encode_queries(["xregion"])[0][0]
     assert region @ near > region @ far
 
 
-def test_rarity():
-    assert rarity(0, 1000) == rarity(1, 1000) == pytest.approx(1)
-    assert 0 < rarity(1000, 1000) < rarity(10, 1000) < 1
-
-
 def test_a_very_small_and_a_blank_page(model):
-    pages = model.encode_pages([Image.new("L", (1, 1)), Image.new("RGB", (300, 300), "white")])
+    pages = model.encode_documents([Image.new("L", (1, 1)), Image.new("RGB", (300, 300), "white")])
     assert [torch.isfinite(p.vectors).all().item() for p in pages] == [True, True]
 
 
-def test_still_pairs_compare_words_wherever_they_stand():
-    """Their part of a query and a key gives the same product at every distance; the others turn as before."""
+def test_fixed_rotary_pairs_do_not_depend_on_the_distance():
+    """Their part of the dot product is the same at every distance; the other pairs rotate."""
     torch.manual_seed(0)
     query, key = torch.randn(16), torch.randn(16)
     far = torch.tensor([[0, 0], [0, 1], [40, 17]])
-    cos, sin = rotary(far, 16, 100.0, still=1)
+    cos, sin = compute_rotary(far, 16, 100.0, fixed_pairs=1)
     quarters = torch.arange(16) % 8
     slowest = (quarters == 3) | (quarters == 7)
-    turned = rotate(key.expand(3, -1), cos, sin) * query
-    assert torch.allclose(turned[:, slowest].sum(1), (query * key)[slowest].sum().expand(3))
-    assert turned[:, ~slowest].sum(1).std() > 0.01
-    before = rotary(far, 16, 100.0)
+    products = apply_rotary(key.expand(3, -1), cos, sin) * query
+    assert torch.allclose(products[:, slowest].sum(1), (query * key)[slowest].sum().expand(3))
+    assert products[:, ~slowest].sum(1).std() > 0.01
+    before = compute_rotary(far, 16, 100.0)
     assert torch.equal(before[0][:, ~slowest], cos[:, ~slowest])
     assert not torch.allclose(before[0][2, slowest], torch.ones(4))
-    model = NanoModel(NanoConfig(**SMALL, vocab_size=3, rope_still=1))
-    assert torch.equal(model.turns(far)[0], rotary(far, 8, 100.0, still=1)[0])
+    model = NanoModel(NanoConfig(**SMALL, vocab_size=3, rope_fixed_pairs=1))
+    assert torch.equal(model.compute_rotary(far)[0], compute_rotary(far, 8, 100.0, fixed_pairs=1)[0])
 
 
-def test_eager_attention_is_the_fast_one_with_its_weights():
+def test_eager_attention_equals_sdpa():
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(2, 4, 9, 8, generator=generator) for _ in range(3))
     seen = torch.rand(2, 1, 9, 9, generator=generator) > 0.3
     seen[..., 0] = True
     added = torch.zeros(seen.shape).masked_fill(~seen, float("-inf"))
-    for mask in (None, seen, added):
-        output, weights = eager_attention(torch.nn.Identity(), query, key, value, mask, 8**-0.5)
-        fast = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask)
+    for mask, causal in ((None, False), (seen, False), (added, False), (None, True)):
+        output, weights = eager_attention(torch.nn.Identity(), query, key, value, mask, 8**-0.5, causal)
+        fast = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, is_causal=causal)
         torch.testing.assert_close(output, fast.transpose(1, 2))
         torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 9))
 
 
-def test_what_a_page_repeats_speaks_louder():
-    """A patch turns away from its word by how seldom it is shown, and by that alone; like patches stay alike."""
+def test_repeated_words_get_a_higher_weight():
+    """The cosine with every word is multiplied by the weight, and vectors keep their length and similarity."""
     torch.manual_seed(0)
     words = torch.nn.functional.normalize(torch.randn(40, 64), dim=-1)
-    words[:, -8:] = 0  # where no word lies
+    words[:, -8:] = 0  # null dimensions
     words = torch.nn.functional.normalize(words, dim=-1)
-    shown = words[[0, 0, 0, 0, 0, 0, 1, 2]]
-    page = shown * torch.tensor([[3.0]] * 7 + [[0.5]])
-    quietest = torch.tensor([0.6])
-    spoken = speak(page, quietest, 8)
-    loud = loudness(shown, quietest)
-    assert loud[0] > loud[6] > 0.6
-    assert loud[6] == pytest.approx(loud[7])
-    assert torch.allclose(spoken.norm(dim=-1), page.norm(dim=-1), atol=1e-5)
-    assert torch.allclose(
-        torch.nn.functional.normalize(spoken, dim=-1) @ words.T, loud[:, None] * (shown @ words.T), atol=1e-5
-    )
-    assert torch.equal(spoken[0], spoken[5])
-    assert torch.allclose(speak(page, torch.ones(1), 8), page, atol=1e-5)
+    patches = words[[0, 0, 0, 0, 0, 0, 1, 2]]
+    page = patches * torch.tensor([[3.0]] * 7 + [[0.5]])
+    minimum = torch.tensor([0.6])
+    weighted = apply_term_frequency(page, minimum, 8)
+    weights = term_frequency_weights(patches, minimum)
+    assert weights[0] > weights[6] > 0.6
+    assert weights[6] == pytest.approx(weights[7])
+    assert torch.allclose(weighted.norm(dim=-1), page.norm(dim=-1), atol=1e-5)
+    cosines = torch.nn.functional.normalize(weighted, dim=-1) @ words.T
+    assert torch.allclose(cosines, weights[:, None] * (patches @ words.T), atol=1e-5)
+    assert torch.equal(weighted[0], weighted[5])
+    assert torch.allclose(apply_term_frequency(page, torch.ones(1), 8), page, atol=1e-5)
 
 
-def test_what_is_unsaid_cancels_in_averages():
-    """Averages of different quiet patches lose no more by it than the patches themselves did."""
+def test_null_dimensions_cancel_in_averages():
+    """Averages of different patches lose the same share of similarity as the patches themselves."""
     torch.manual_seed(0)
     page = torch.randn(200, 128)
     page[:, -16:] = 0
     page = torch.nn.functional.normalize(page, dim=-1)
-    quiet = torch.nn.functional.normalize(speak(page, torch.tensor([0.8]), 16), dim=-1)
-    loud = loudness(page, torch.tensor([0.8]))
-    kept = []
-    for vectors in (page, quiet):
+    weighted = torch.nn.functional.normalize(apply_term_frequency(page, torch.tensor([0.8]), 16), dim=-1)
+    weights = term_frequency_weights(page, torch.tensor([0.8]))
+    similarities = []
+    for vectors in (page, weighted):
         mean = torch.nn.functional.normalize(vectors.view(50, 4, 128).mean(1), dim=-1)
-        kept.append((mean.repeat_interleave(4, 0) * page).sum(-1).mean())
-    assert (kept[1] / loud.mean()).item() == pytest.approx(kept[0].item(), rel=0.02)
+        similarities.append((mean.repeat_interleave(4, 0) * page).sum(-1).mean())
+    assert (similarities[1] / weights.mean()).item() == pytest.approx(similarities[0].item(), rel=0.02)
 
 
-def test_a_model_may_let_passing_mentions_speak_quietly(tmp_path, model, images):
-    """Batches change nothing then either, folding averages what is spoken, and it is another model to an index."""
-    loud = NanoModel(NanoConfig(**SMALL, vocab_size=len(model.words), silent=16))
-    loud.load_state_dict({**model.model.state_dict(), "quietest": torch.full((1,), 0.5)})
-    loud.save_pretrained(tmp_path)
+def test_model_with_term_frequency_weights(tmp_path, model, images):
+    """Batch size does not change vectors, compressors average weighted vectors, and the fingerprint differs."""
+    config = NanoConfig(**SMALL, vocab_size=len(model.vocabulary), null_dimensions=16)
+    weighted = NanoModel(config)
+    weighted.load_state_dict({**model.model.state_dict(), MINIMUM_WEIGHT: torch.full((1,), 0.5)})
+    weighted.save_pretrained(tmp_path)
     model.processor.save_pretrained(tmp_path)
-    (tmp_path / VOCABULARY_FILE).write_text("\n".join(model.words.words))
-    other = anchorfold.load(tmp_path)
-    assert other.fingerprint != model.fingerprint
-    assert QuerySide(tmp_path).fingerprint == other.fingerprint
-    (quiet, *_), (before, *_) = other.encode_pages(images, batch_size=2), model.encode_pages(images)
-    assert torch.allclose(quiet.vectors, other.encode_pages(images[:1])[0].vectors, atol=1e-5)
-    turned = torch.nn.functional.normalize(speak(before.vectors, torch.tensor([0.5]), 16), dim=-1)
-    assert torch.allclose(quiet.vectors, turned, atol=1e-4)
-    (folded,) = other.encode_pages(images[:1], anchorfold.AnchorFold(ratio=0.2))
+    (tmp_path / VOCABULARY_FILE).write_text("\n".join(model.vocabulary.words))
+    loaded = anchorfold.load(tmp_path)
+    assert loaded.fingerprint == NanoQueryEncoder(tmp_path).fingerprint != model.fingerprint
+    (page, *_), (before, *_) = loaded.encode_documents(images, batch_size=2), model.encode_documents(images)
+    assert torch.allclose(page.vectors, loaded.encode_documents(images[:1])[0].vectors, atol=1e-5)
+    expected = apply_term_frequency(before.vectors, torch.tensor([0.5]), 16)
+    assert torch.allclose(page.vectors, torch.nn.functional.normalize(expected, dim=-1), atol=1e-4)
+    (folded,) = loaded.encode_documents(images[:1], anchorfold.AnchorFold(ratio=0.2))
     assert torch.allclose(folded.vectors.norm(dim=-1), torch.ones(len(folded)), atol=1e-4)
 
 
+def test_older_configuration_keys_are_accepted(tmp_path):
+    config = NanoConfig(silent=16, eighth=True, rope_still=3)
+    assert (config.null_dimensions, config.eighth_scale, config.rope_fixed_pairs) == (16, True, 3)
+    config.save_pretrained(tmp_path)
+    stored = json.loads((tmp_path / "config.json").read_text())
+    assert stored["null_dimensions"] == 16
+    assert not {"silent", "eighth", "rope_still"} & set(stored)
+
+
+def test_causal_patches_do_not_attend_to_later_ones(tmp_path, model, images):
+    causal = NanoModel(NanoConfig(**SMALL, vocab_size=len(model.vocabulary), max_patches=60, is_causal=True)).eval()
+    causal.load_state_dict(model.model.state_dict())
+    patches, positions = torch.randn(12, 32), torch.tensor([[r, c] for r in range(4) for c in range(3)])
+    changed = torch.cat((patches[:8], torch.randn(4, 32)))
+    earlier = 8 + causal.config.registers
+    with torch.no_grad():
+        for reader, blind in ((causal, True), (model.model, False)):
+            before, after = (reader.encode([p], [positions])[0, :earlier] for p in (patches, changed))
+            assert torch.equal(before, after) == blind
+        # Padding comes last and is excluded by the same mask.
+        padded = causal.encode([patches[:5], patches], [positions[:5], positions])[0, : causal.config.registers + 5]
+        alone = causal.encode([patches[:5]], [positions[:5]])[0]
+    torch.testing.assert_close(padded, alone, atol=1e-5, rtol=0)
+
+    causal.save_pretrained(tmp_path)
+    model.processor.save_pretrained(tmp_path)
+    (tmp_path / VOCABULARY_FILE).write_text("\n".join(model.vocabulary.words))
+    loaded = anchorfold.load(tmp_path)
+    assert loaded.is_causal
+    assert loaded.fingerprint == NanoQueryEncoder(tmp_path).fingerprint != model.fingerprint
+    with pytest.warns(anchorfold.errors.CausalBackboneWarning):
+        loaded.encode_documents(images[:1], anchorfold.AnchorFold(ratio=0.2))
+
+
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.float16, 2e-2)])
-def test_fixed_statistics_are_taken_along_by_the_convolution(dtype, close):
+def test_batch_statistics_are_folded_into_the_convolution(dtype, close):
     torch.manual_seed(0)
     block = ConvNorm(3, 8, 3, 2)
     layers: list[Any] = list(block)
     conv, norm, gelu = layers
-    block(torch.randn(2, 3, 12, 20))  # while training, statistics follow what is seen
+    block(torch.randn(2, 3, 12, 20))  # training updates the statistics
     assert not torch.equal(norm.running_mean, torch.zeros(8))
     norm.weight.data.uniform_(0.5, 2)
     norm.bias.data.normal_()
@@ -213,17 +242,17 @@ def test_fixed_statistics_are_taken_along_by_the_convolution(dtype, close):
     torch.testing.assert_close(block(x), expected, atol=close, rtol=close)
 
 
-def test_large_type_is_seen_at_an_eighth_of_the_size():
-    """Pages of every number of rows and columns; what is large reaches patches that see none of its edges."""
+def test_eighth_scale_has_a_larger_receptive_field():
+    """It works for any number of rows and columns, and large letters reach distant patches."""
     torch.manual_seed(0)
-    stem = PatchStem(NanoConfig(**SMALL, eighth=True)).eval()
+    stem = PatchStem(NanoConfig(**SMALL, eighth_scale=True)).eval()
     for rows, columns in ((2, 1), (4, 2), (6, 3), (14, 7)):
         with torch.no_grad():
             assert stem(torch.randn(1, 1, 16 * rows, 32 * columns)).shape == (1, rows * columns, 32)
     page = torch.ones(1, 1, 512, 512)
     page[..., :64, :] = -1
     marked = page.clone()
-    marked[..., 384:448, 320:384] = -1  # one letter, as large as those of a title, 200 pixels to the right of column 3
+    marked[..., 384:448, 320:384] = -1  # one letter of a title, 200 pixels to the right of column 3
     assert stem.at_eighth is not None
     with torch.no_grad():
         moved = (stem(marked) - stem(page)).abs().sum(-1).view(32, 16)

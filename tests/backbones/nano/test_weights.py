@@ -1,4 +1,4 @@
-"""The shipped weights: they load by name, are small, read a page and find it."""
+"""Shipped weights: loading, size, fingerprint and retrieval."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 import anchorfold
-from anchorfold.backbones.nano.query_side import WEIGHTS, QuerySide
+from anchorfold.backbones.nano.query import WEIGHTS, NanoQueryEncoder
 
 
 def page(*lines):
@@ -31,15 +31,15 @@ PAGES = [
 
 def test_small_and_calibrated(nano):
     assert sum(f.stat().st_size for f in Path(WEIGHTS).iterdir()) < 30e6
-    assert nano.settings.source == "shipped"
+    assert nano.layer_settings.source == "shipped"
     assert not nano.is_causal
 
 
-def test_the_query_side_alone_is_the_same(nano):
-    side = QuerySide()
-    assert side.fingerprint == nano.fingerprint
+def test_query_encoder_equals_the_full_model(nano):
+    encoder = NanoQueryEncoder()
+    assert encoder.fingerprint == nano.fingerprint
     texts = ["Net revenue, by region 2024", "zxqvy unknownish", "", "caf\u00e9"]
-    for alone, whole in zip(side.encode_queries(texts), nano.encode_queries(texts), strict=True):
+    for alone, whole in zip(encoder.encode_queries(texts), nano.encode_queries(texts), strict=True):
         assert torch.allclose(torch.from_numpy(alone), whole, atol=1e-6)
 
 
@@ -50,12 +50,12 @@ def test_the_fingerprint_does_not_depend_on_precision(nano):
 
 @pytest.mark.parametrize("ratio", [1, 0.2])
 def test_finds_the_right_page_from_pixels(nano, ratio):
-    pages = nano.encode_pages(PAGES, anchorfold.AnchorFold(ratio=ratio))
+    pages = nano.encode_documents(PAGES, anchorfold.AnchorFold(ratio=ratio))
     queries = nano.encode_queries(["installation of the printer", "financial report", "matrix multiplication"])
     assert anchorfold.maxsim(queries, pages).argmax(1).tolist() == [0, 1, 2]
 
 
 def test_full_page_has_about_1600_patches(nano):
-    (encoded,) = nano.encode_pages([Image.new("L", (1240, 1754), 255)])
+    (encoded,) = nano.encode_documents([Image.new("L", (1240, 1754), 255)])
     assert 1400 < encoded.full <= 1600
     assert torch.isfinite(encoded.vectors).all()

@@ -1,1 +1,1 @@
-"""nano: the embedded backbone, a small visual retriever that ships inside the package."""
+"""Embedded backbone: a small late-interaction retriever whose weights are part of the package."""

@@ -1,6 +1,8 @@
-"""The shape of nano."""
+"""Configuration of nano."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 from transformers import PretrainedConfig
 
@@ -8,9 +10,26 @@ from anchorfold.backbones.nano.text import CHARACTERS, SPELLING_FEATURES
 
 
 class NanoConfig(PretrainedConfig):
-    """Sizes of the page reader and of the query tables. Pixels unless said otherwise."""
+    """Sizes of the page encoder and of the query tables.
+
+    Attributes:
+        registers: Number of learned tokens before the patches.
+        stem_channels, cell_channels, run_channels: Channels of the stem's convolutions.
+        patch_height, patch_width: Patch size in pixels.
+        max_patches: Maximum number of patches per page.
+        rope_fixed_pairs: Number of rotary pairs per axis that do not rotate with the position.
+        eighth_scale: Read the page at an eighth of its size too, for large type.
+        null_dimensions: Trailing dimensions reserved for term-frequency weighting; 0 disables it.
+        is_causal: Mask later patches in attention.
+        characters: Symbols that the stem can name.
+    """
 
     model_type = "anchorfold_nano"
+    attribute_map: ClassVar[dict[str, str]] = {  # keys of older configurations
+        "rope_still": "rope_fixed_pairs",
+        "eighth": "eighth_scale",
+        "silent": "null_dimensions",
+    }
 
     def __init__(
         self,
@@ -27,9 +46,10 @@ class NanoConfig(PretrainedConfig):
         patch_width: int = 32,
         max_patches: int = 1600,
         rope_theta: float = 100.0,
-        rope_still: int = 0,
-        eighth: bool = False,
-        silent: int = 0,
+        rope_fixed_pairs: int = 0,
+        eighth_scale: bool = False,
+        null_dimensions: int = 0,
+        is_causal: bool = False,
         vocab_size: int = 26000,
         spelling_features: int = SPELLING_FEATURES,
         characters: str = CHARACTERS,
@@ -48,9 +68,10 @@ class NanoConfig(PretrainedConfig):
         self.patch_width = patch_width
         self.max_patches = max_patches
         self.rope_theta = rope_theta
-        self.rope_still = rope_still
-        self.eighth = eighth
-        self.silent = silent
+        self.rope_fixed_pairs = rope_fixed_pairs
+        self.eighth_scale = eighth_scale
+        self.null_dimensions = null_dimensions
+        self.is_causal = is_causal
         self.vocab_size = vocab_size
         self.spelling_features = spelling_features
         self.characters = characters

@@ -1,4 +1,4 @@
-"""From a page image to nano's grey pixels, aspect ratio kept."""
+"""Image processor: page images to grey pixels of nano's patch grid."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 from PIL import Image
 from transformers import BaseImageProcessor, BatchFeature
 
-STEP = 32  # a patch is 32 wide, and half of 32 high: the half-size and quarter-size views need whole cells
+STEP = 32  # side lengths are multiples of it, because the smaller scales of the stem need whole cells
 
 
 class NanoImageProcessor(BaseImageProcessor):
-    """Shrinks a page until it has at most `max_patches` patches of 16 x 32 pixels; small pages keep their size."""
+    """Shrinks pages to at most `max_patches` patches of 16 x 32 pixels; smaller pages keep their size."""
 
     model_input_names = ["pixel_values", "patch_grid"]  # noqa: RUF012
 
@@ -23,27 +23,31 @@ class NanoImageProcessor(BaseImageProcessor):
         super().__init__(**kwargs)
         self.max_patches, self.patch_height, self.patch_width = max_patches, patch_height, patch_width
 
-    def target_size(self, width: int, height: int) -> tuple[int, int]:
-        """Width and height in pixels, multiples of 32, that a page of this size is brought to."""
-        most = self.max_patches * self.patch_height * self.patch_width
-        scale = min(1.0, (most / (width * height)) ** 0.5)
+    def fit_size(self, width: int, height: int) -> tuple[int, int]:
+        """Choose the width and height in pixels, multiples of 32, to which a page is resized."""
+        limit = self.max_patches * self.patch_height * self.patch_width
+        scale = min(1.0, (limit / (width * height)) ** 0.5)
         while True:
             w, h = (max(STEP, round(side * scale / STEP) * STEP) for side in (width, height))
-            if w * h <= most or (w == STEP and h == STEP):
+            if w * h <= limit or (w == STEP and h == STEP):
                 return w, h
-            # A very long page cannot become narrower than a patch: only its length gives way.
+            # A very long page cannot be narrower than a patch: only its length is reduced.
             scale *= 0.98
             if w == STEP or h == STEP:
-                long = most // STEP // STEP * STEP
-                return (w, min(h, long)) if w == STEP else (min(w, long), h)
+                longest = limit // STEP // STEP * STEP
+                return (w, min(h, longest)) if w == STEP else (min(w, longest), h)
 
     def preprocess(self, images: Sequence[Image.Image], return_tensors: str | None = None, **_: object) -> BatchFeature:
-        """`pixel_values (B, 1, H, W)` in [-1, 1], white beyond a page's edge, and `patch_grid (B, 2)`."""
+        """Convert page images to model inputs.
+
+        Returns:
+            `pixel_values (B, 1, H, W)` in [-1, 1], padded with white, and `patch_grid (B, 2)` rows and columns.
+        """
         pages = []
         for image in images:
-            size = self.target_size(*image.size)
+            size = self.fit_size(*image.size)
             grey = image.convert("L")
-            # Shrinking in one step with a box filter of its own keeps thin strokes.
+            # One resize with a reducing gap preserves thin strokes.
             grey = grey if grey.size == size else grey.resize(size, Image.Resampling.BICUBIC, reducing_gap=3.0)
             pages.append(np.asarray(grey, np.float32) / 127.5 - 1)
         height, width = (max(p.shape[i] for p in pages) for i in (0, 1))

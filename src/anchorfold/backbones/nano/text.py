@@ -1,4 +1,4 @@
-"""Text as nano sees it: lower-case ASCII letters and digits, accents folded, everything else a separator."""
+"""Text normalisation: lower-case ASCII letters and digits, accents removed, everything else a separator."""
 
 from __future__ import annotations
 
@@ -9,24 +9,31 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 SYMBOLS = ".,:;-/()%$+=@&#*\"'!?_<>[]|"
 CHARACTERS = LETTERS + SYMBOLS
 
-_SAME = {
+_EQUIVALENTS = {
     "‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "−": "-", "‐": "-", "‑": "-", "×": "x",
     "{": "(", "}": ")", "`": "'", "´": "'", "«": '"', "»": '"', "•": "*", "·": ".", "\\": "/", "~": "-", "∗": "*",
     "ß": "ss", "æ": "ae", "Æ": "ae", "œ": "oe", "Œ": "oe", "ø": "o", "Ø": "o", "đ": "d", "ł": "l", "Ł": "l", "ı": "i",
 }  # fmt: skip
 _WORD = re.compile(r"[a-z0-9]+")
 
+LEVELS = 5
+REGIONS = LEVELS * (LEVELS + 1) // 2
+SPELLING_FEATURES = len(LETTERS) * REGIONS + len(LETTERS) ** 2
+
 
 def fold_text(text: str) -> str:
-    """Lower case without accents: "Größe" -> "grosse", "ﬁle" -> "file"."""
-    text = "".join(_SAME.get(c, c) for c in text)
+    """Convert to lower case without accents: "Größe" -> "grosse", "ﬁle" -> "file"."""
+    text = "".join(_EQUIVALENTS.get(c, c) for c in text)
     text = unicodedata.normalize("NFKD", text)
     return "".join(c for c in text if not unicodedata.combining(c)).lower()
 
 
 def fold_character(character: str) -> str:
-    """What a printed character is read as: symbols of CHARACTERS (two for a ligature), "?" for another
-    script, "" for a space or a control character."""
+    """Convert a printed character to symbols of `CHARACTERS`.
+
+    Returns:
+        One symbol, two for a ligature, "?" for another script, "" for a space or a control character.
+    """
     folded = fold_text(character)
     if not folded.strip() or ord(folded[0]) < 33 or folded[0] in "\ufffe\uffff\u200b\u00ad":
         return ""
@@ -34,21 +41,15 @@ def fold_character(character: str) -> str:
 
 
 def split_words(text: str) -> list[str]:
-    """Words of a query, in order: runs of letters and digits after folding."""
+    """Split a text into normalised words: runs of letters and digits."""
     return _WORD.findall(fold_text(text))
 
 
-LEVELS = 5
-REGIONS = LEVELS * (LEVELS + 1) // 2
-SPELLING_FEATURES = len(LETTERS) * REGIONS + len(LETTERS) ** 2
-
-
 def spelling_features(word: str) -> list[int]:
-    """What a word looks like, as numbers below SPELLING_FEATURES.
+    """List the spelling features of a word, as numbers below `SPELLING_FEATURES`.
 
-    A pyramid of letters (which ones are in the word, in its first and second half, its first, second and third
-    third, ... fifth), and its pairs of neighbouring letters. A reader can see each of these on the page, and any
-    word has them, known or not.
+    A spatial pyramid of letters (which letters occur in the word, in each half, each third, ..., each fifth) and the
+    pairs of adjacent letters. The page encoder can see each feature, and unknown words have them too.
     """
     n = len(word)
     features = set()
@@ -56,7 +57,7 @@ def spelling_features(word: str) -> list[int]:
         code, first = LETTERS.index(letter), 0
         for level in range(1, LEVELS + 1):
             for region in range(level):
-                # A letter lies in a region if at least half of it does.
+                # A letter belongs to a region if at least half of it is inside.
                 inside = min((i + 1) / n, (region + 1) / level) - max(i / n, region / level)
                 if inside >= 0.5 / n - 1e-9:
                     features.add(code * REGIONS + first + region)
