@@ -1,19 +1,21 @@
-"""From files to page images: what can be read, in which order, and how it is rendered ahead of the encoder."""
+"""Documents as page images: file discovery, file formats, and rendering in a separate process with limits."""
 
-from anchorfold.documents.content import FileIdentity
-from anchorfold.documents.files import Document, find_documents
-from anchorfold.documents.kinds import Pages
-from anchorfold.documents.rendering import DocumentFinished, PageFailed, PageRendered, PagesCounted, Renderer, Request
+from anchorfold.documents.files import Document
+from anchorfold.documents.formats import DocumentReader, FileIdentity
+from anchorfold.documents.listing import DocumentListing, list_documents
+from anchorfold.documents.render_events import DocumentFinished, PageFailed, PageRendered, RenderEvent, RenderRequest
+from anchorfold.documents.renderer import Renderer
 
 __all__ = [
     "Document",
     "DocumentFinished",
+    "DocumentListing",
+    "DocumentReader",
     "FileIdentity",
     "PageFailed",
     "PageRendered",
-    "Pages",
-    "PagesCounted",
+    "RenderEvent",
+    "RenderRequest",
     "Renderer",
-    "Request",
-    "find_documents",
+    "list_documents",
 ]

@@ -1,4 +1,4 @@
-"""Which files of some folders are documents, in a stable order."""
+"""Documents as files: paths as text, and selection by name, folder or pattern."""
 
 from __future__ import annotations
 
@@ -6,21 +6,16 @@ import fnmatch
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from anchorfold.documents.content import reason
-from anchorfold.documents.kinds import endings, is_document
 from anchorfold.errors import AnchorFoldError
-
-Skip = Callable[[str, str], None]  # a document's name, and why it is left out
 
 
 @dataclass(frozen=True)
 class Document:
-    """A file: `name` as the user gave it (valid text, whatever bytes the system has), `path` absolute."""
+    """A file: `name` as given by the user, absolute `path`, size in bytes, modification time in nanoseconds."""
 
     name: str
     path: Path
@@ -29,17 +24,27 @@ class Document:
 
     @cached_property
     def source(self) -> str:
-        """The absolute path as text: what makes a document the same one in a later run."""
-        return printable(os.fspath(self.path))
+        """The absolute path as text, which identifies the document in later runs."""
+        return escape_path(os.fspath(self.path))
 
 
-def printable(path: str) -> str:
-    """A path as valid Unicode, another one for each path: bytes that are no text become `\\xNN`.
+def file_status(path: str | Path) -> tuple[int, int] | None:
+    """Return size and modification time in nanoseconds; None if the file does not exist or is inaccessible."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
 
-    Where a path holds such bytes, or spells such an escape itself, its own backslashes are doubled.
 
-    >>> printable("plain.png"), printable("a\\\\xff.png"), printable("a\\udcff.png")
-    ('plain.png', 'a\\\\\\\\xff.png', 'a\\\\xff.png')
+def escape_path(path: str) -> str:
+    r"""Convert a path to valid Unicode; different paths give different texts.
+
+    Bytes that are not UTF-8 become `\xNN`. In a path with such bytes or such an escape, backslashes are doubled.
+
+    Examples:
+        >>> escape_path("plain.png"), escape_path("a\\xff.png"), escape_path("a\udcff.png")
+        ('plain.png', 'a\\\\xff.png', 'a\\xff.png')
     """
     data = os.fsencode(path)
     text = data.decode("utf-8", "backslashreplace")
@@ -48,104 +53,35 @@ def printable(path: str) -> str:
     return data.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
 
 
-def system_path(text: str) -> str:
-    """The path that `printable` made a text of."""
+def unescape_path(text: str) -> str:
+    """Return the path that `escape_path` converted."""
     if os.sep == "\\" or "\\x" not in text:
         return text
-    pieces = re.split(rb"(\\\\|\\x[0-9a-f]{2})", text.encode())
-    plain = [b"\\" if p == b"\\\\" else bytes([int(p[2:], 16)]) if p[:2] == b"\\x" else p for p in pieces]
+    parts = re.split(rb"(\\\\|\\x[0-9a-f]{2})", text.encode())
+    plain = [b"\\" if p == b"\\\\" else bytes([int(p[2:], 16)]) if p[:2] == b"\\x" else p for p in parts]
     return os.fsdecode(b"".join(plain))
 
 
 def source_of(path: str | Path) -> str:
-    """The identity of a path: absolute and normalised, links kept as they are."""
-    return printable(os.path.abspath(path))
-
-
-def find_documents(
-    paths: Iterable[str | Path], skip: Skip, exclude: Path | None = None, ignored: set[str] | None = None
-) -> Iterator[Document]:
-    """Documents among files and folders (recursively), each once, sorted by name within a folder.
-
-    Args:
-        paths: files or folders. A file named by itself is always tried; in folders only known kinds are.
-        skip: told of each file or folder that is left out, and why.
-        exclude: a folder that is not looked into: the index itself.
-        ignored: receives the paths of files in folders whose kind is not supported, hidden files excepted.
-    """
-    seen: dict[str, str] = {}
-    hidden = os.path.realpath(exclude) if exclude is not None else None
-    others = set[str]() if ignored is None else ignored
-    for given in map(os.path.normpath, paths):
-        for path in _walk(given, skip, set(), hidden, others):
-            name = printable(path)
-            if path == given and not is_document(path):
-                skip(name, f"not a kind that can be read ({', '.join(endings())})")
-                continue
-            real = os.path.realpath(path)
-            if real in seen:
-                if seen[real] != name:
-                    skip(name, f"the same file as {seen[real]}")
-                continue
-            seen[real] = name
-            try:
-                status = os.stat(path)
-                if not os.access(path, os.R_OK):
-                    raise PermissionError(13, "permission denied")
-            except OSError as error:
-                skip(name, reason(error))
-                continue
-            yield Document(name, Path(os.path.abspath(path)), status.st_size, status.st_mtime_ns)
-
-
-def _walk(path: str, skip: Skip, above: set[str], hidden: str | None, ignored: set[str]) -> Iterator[str]:
-    real = os.path.realpath(path)
-    if not os.path.isdir(path):
-        try:
-            os.stat(path)
-        except FileNotFoundError:
-            skip(printable(path), "a broken link" if os.path.islink(path) else "no such file or folder")
-        except OSError as error:  # its folder may be closed to us
-            skip(printable(path), reason(error))
-        else:
-            yield path
-        return
-    if real in above:
-        skip(printable(path), "a link back to a folder that holds it")
-        return
-    if real == hidden:
-        return
-    try:
-        entries = sorted(os.listdir(path))
-    except OSError as error:
-        skip(printable(path), reason(error))
-        return
-    for entry in entries:
-        inside = os.path.join(path, entry)
-        if entry.startswith("."):
-            continue
-        if os.path.isdir(inside) or is_document(entry):
-            yield from _walk(inside, skip, above | {real}, hidden, ignored)
-        elif os.path.isfile(inside):
-            ignored.add(os.path.join(real, entry))  # one path per file, even if folders are given twice
+    """Return the identity of a path: absolute, normalised, symbolic links not resolved."""
+    return escape_path(os.path.abspath(path))
 
 
 def require_name(pattern: str) -> None:
-    """Refuse an empty name: as a path it would mean the current folder, and everything in it."""
+    """Refuse an empty name, which as a path would select the current folder and everything in it."""
     if not pattern.strip():
-        raise AnchorFoldError("an empty name means no document: give a name, a folder or a pattern such as '*.pdf'.")
+        raise AnchorFoldError("empty document name: use a name, a folder or a pattern such as '*.pdf'.")
 
 
 def matches(pattern: str, document: str, source: str) -> bool:
-    """Whether a name as given, a path, a folder or a pattern means this document."""
+    """Return whether a name, path, folder or glob pattern selects a document."""
     require_name(pattern)
-    # macOS may store names decomposed, and people type them composed.
+    # macOS may store names decomposed, while users type them composed.
     pattern, document, source = (unicodedata.normalize("NFC", text) for text in (pattern, document, source))
-    plain = os.path.normpath(pattern)
-    if plain in (document, source) or source_of(pattern) == source:
+    plain, absolute = os.path.normpath(pattern), source_of(pattern)
+    if plain in (document, source) or absolute == source:
         return True
-    inside = plain.rstrip(os.sep) + os.sep
-    if document.startswith(inside) or source.startswith(source_of(pattern).rstrip(os.sep) + os.sep):
+    if document.startswith(plain.rstrip(os.sep) + os.sep) or source.startswith(absolute.rstrip(os.sep) + os.sep):
         return True
     name = os.path.basename(document)
     return pattern == name or fnmatch.fnmatchcase(document, pattern) or fnmatch.fnmatchcase(name, pattern)

@@ -1,9 +1,10 @@
-"""What a picture of a page says, read by RapidOCR: its wheel brings the weights, and nothing is downloaded."""
+"""Optical character recognition of page images with RapidOCR, whose package contains its models."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,40 +15,38 @@ if TYPE_CHECKING:
     from PIL import Image
 
 _log = logging.getLogger(__name__)
-NEEDED = "reading pages without a text layer needs RapidOCR: pip install 'anchorfold[ocr]'."
+OCR_REQUIRED = "OCR requires RapidOCR: pip install 'anchorfold[ocr]'."
 
 
 def require_ocr() -> None:
-    """Refuse if the library is not installed; it is not imported for that."""
-    from importlib.util import find_spec
-
+    """Raise AnchorFoldError if RapidOCR is not installed, without importing it."""
     if find_spec("rapidocr") is None or find_spec("onnxruntime") is None:
-        raise AnchorFoldError(NEEDED)
+        raise AnchorFoldError(OCR_REQUIRED)
 
 
-class PictureReader:
-    """Reads pictures; the library and its models are loaded with the first one. Safe for threads."""
+class OcrEngine:
+    """Text recognition. RapidOCR is loaded with the first image. Thread-safe."""
 
     def __init__(self) -> None:
         self._engine: Any = None
         self._lock = threading.Lock()
 
     def read(self, image: Image.Image) -> str:
-        """The lines of an RGB picture, from top to bottom; empty if it has none, or none that can be read."""
+        """Return the lines of text in an RGB image from top to bottom; empty if none are recognised."""
         with self._lock:
             if self._engine is None:
                 self._engine = _load()
             try:
-                answer = self._engine(np.asarray(image)[:, :, ::-1])  # it wants blue first
-            except Exception:  # whatever the library raises: a page is worth more than its text
-                _log.warning("a page could not be read by OCR", exc_info=True)
+                result = self._engine(np.asarray(image)[:, :, ::-1])  # RapidOCR expects BGR
+            except Exception:  # a page without text is better than no page
+                _log.warning("OCR of a page failed", exc_info=True)
                 return ""
-        return "\n".join(answer.txts or ())
+        return "\n".join(result.txts or ())
 
 
 def _load() -> Any:
     try:
         from rapidocr import RapidOCR
     except ImportError as error:
-        raise AnchorFoldError(NEEDED) from error
+        raise AnchorFoldError(OCR_REQUIRED) from error
     return RapidOCR(params={"Global.log_level": "critical"})

@@ -1,4 +1,4 @@
-"""The renderer's process: requests on standard input, answers on standard output, until its parent ends."""
+"""The renderer process: reads requests from standard input and writes messages to standard output."""
 
 from __future__ import annotations
 
@@ -6,33 +6,30 @@ import io
 import os
 import signal
 import sys
-import time
 from typing import Any
 
 from PIL import Image
 
-from anchorfold.documents.kinds import Pages
+from anchorfold.documents.formats import DocumentReader, load_document
 from anchorfold.documents.limits import MEMORY_EXIT, limit_memory, limit_time
-from anchorfold.documents.messages import INFORMATION, MAX_REASON, MAX_TEXT, pages_to_render, receive_request, send
-from anchorfold.documents.pages import count_pages, load_pages
+from anchorfold.documents.render_events import select_pages
+from anchorfold.documents.render_messages import FILE_METADATA, MAX_REASON, MAX_TEXT, receive_request, send
 from anchorfold.errors import UnreadableDocumentError
 
-THUMBNAIL = 360  # pixels of the longer side
+THUMBNAIL_SIDE = 360  # pixels of the longer side
 
 
 def main() -> None:
-    """Serve requests until there are no more; the only argument is the memory to use at most, in bytes."""
-    # Whatever a library prints must not mix with the answers.
-    answers = os.dup(1)
-    os.dup2(2, 1)
+    """Handle requests until the parent ends; the only argument is the memory limit in bytes."""
+    output = os.dup(1)
+    os.dup2(2, 1)  # output of libraries must not mix with the messages
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     limit_memory(int(sys.argv[1]))
-    child = RenderChild(answers)
+    child = RenderChild(output)
     try:
-        child.answer("ready")
+        child.send("ready")
         while True:
-            request = receive_request(0)
-            (child.render if request.pop("kind") == "render" else child.count)(**request)
+            child.render(**receive_request(0))
     except (EOFError, BrokenPipeError):
         os._exit(0)
     except MemoryError:
@@ -40,87 +37,71 @@ def main() -> None:
 
 
 class RenderChild:
-    """Answers requests. The last document stays open: a server is asked for its pages one by one."""
+    """Handler of requests. The last document stays open: a server requests its pages one by one."""
 
-    def __init__(self, answers: int) -> None:
-        self.answers = answers
-        self.pages: Pages | None = None
-        self.version: object = None  # of the document that is open
+    def __init__(self, output: int) -> None:
+        self.output = output
+        self.reader: DocumentReader | None = None
+        self.version: object = None  # of the open document
 
-    def answer(self, kind: str, *parts: bytes, **values: Any) -> None:
+    def send(self, kind: str, *parts: bytes, **values: Any) -> None:
         """Send one message."""
-        send(self.answers, {"kind": kind, **values}, *parts)
-
-    def count(self, paths: list[str], seconds: float) -> None:
-        """Say how many pages documents have, for some seconds."""
-        began = time.monotonic()
-        for number, path in enumerate(paths):
-            left = seconds - (time.monotonic() - began)
-            if left <= 0:
-                break
-            try:
-                with limit_time(left):
-                    pages = count_pages(path)
-            except MemoryError:
-                raise
-            except Exception:  # rendering it will say what is wrong
-                continue
-            self.answer("counted", number=number, pages=pages)
-        self.answer("done")
+        send(self.output, {"kind": kind, **values}, *parts)
 
     def render(
         self,
         path: str,
-        wanted: list[int] | None,
+        pages: list[int] | None,
         stored: dict[str, list[int]],
+        limit: int | None,
         pixels: int,
-        thumbnails: bool,
-        texts: bool,
+        with_image: bool,
+        with_text: bool,
+        words: list[str],
         seconds: float,
     ) -> None:
-        """Send the pages of a document, or what is wrong with it; `seconds` are for each page."""
+        """Send the pages of a document; `seconds` is the time limit per page."""
+        reader = self.open(path, seconds)
+        if reader is None:
+            return
+        reader.pixels = pixels
+        for number in select_pages(len(reader), reader.identity.digest, pages, stored)[:limit]:
+            try:
+                with limit_time(seconds):
+                    image = reader.image(number) if with_image else Image.new("RGB", (1, 1))
+                    small = thumbnail(image) if with_image else b""
+                    text = reader.text(number)[:MAX_TEXT].encode("utf-8", "replace") if with_text else b""
+                    boxes = reader.word_boxes(number, words) if words else []
+            except UnreadableDocumentError as error:
+                self.send("page_failed", page=number, reason=one_line(str(error)))
+            else:
+                size = {"width": image.width, "height": image.height, "thumbnail": len(small)}
+                self.send("page", image.tobytes(), small, text, page=number, boxes=boxes, **size)
+
+    def open(self, path: str, seconds: float) -> DocumentReader | None:
+        """Open a document, unless it is still open and unchanged, and send the result; None if that fails."""
         try:
             with limit_time(seconds):
-                pages = self.open(path)
-                known = information(pages)
-        except UnreadableDocumentError as problem:
-            self.answer("document problem", reason=printable(problem))
-        else:
-            pages.pixels = pixels
-            identity = pages.identity
-            self.answer("opened", pages=len(pages), **{**vars(identity), "information": known})
-            for number in pages_to_render(len(pages), identity.digest, wanted, stored):
-                self.answer("started", page=number)
-                self.send_page(pages, number, thumbnails, texts, seconds)
-        self.answer("done")
-
-    def send_page(self, pages: Pages, number: int, with_thumbnail: bool, with_text: bool, seconds: float) -> None:
-        """Send one page, or what is wrong with it."""
-        try:
-            with limit_time(seconds):
-                image = pages.image(number)
-                small = thumbnail(image) if with_thumbnail else b""
-                text = pages.text(number)[:MAX_TEXT].encode("utf-8", "replace") if with_text else b""
-        except UnreadableDocumentError as problem:
-            self.answer("page problem", page=number, reason=printable(problem))
-        else:
-            size = {"width": image.width, "height": image.height, "thumbnail": len(small)}
-            self.answer("picture", image.tobytes(), small, text, page=number, **size)
-
-    def open(self, path: str) -> Pages:
-        """The document's pages, from memory if it is the last one and was not changed."""
-        version = file_version(path)
-        if self.pages is None or version != self.version:
-            if self.pages is not None:
-                self.pages.close()
-                self.pages = None  # its memory is free before the next is read
-            self.pages = load_pages(path)
-            self.version = version
-        return self.pages
+                version = file_version(path)
+                if self.reader is None or version != self.version:
+                    if self.reader is not None:
+                        self.reader.close()
+                        self.reader = None  # frees its memory before the next document is read
+                    self.reader, self.version = load_document(path), version
+                metadata = file_metadata(self.reader)
+        except UnreadableDocumentError as error:
+            self.send("document_failed", reason=one_line(str(error)))
+            return None
+        identity = self.reader.identity
+        self.send(
+            "opened", pages=len(self.reader), digest=identity.digest, size=identity.size, modified=identity.modified,
+            metadata=metadata,
+        )  # fmt: skip
+        return self.reader
 
 
 def file_version(path: str) -> object:
-    """Differs after every change of the file."""
+    """Return a value that differs after every change of a file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -128,32 +109,27 @@ def file_version(path: str) -> object:
     return path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def information(pages: Pages) -> dict[str, str]:
-    """What a document says of itself, each on one line; nothing if that is broken."""
+def file_metadata(reader: DocumentReader) -> dict[str, str]:
+    """Return the metadata of a document, each value on one line; empty if the metadata is damaged."""
     try:
-        known = pages.information()
+        metadata = reader.metadata()
     except MemoryError:
         raise
-    except Exception:  # its pages may be whole
+    except Exception:  # the pages may be intact
         return {}
-    lines = {name: one_line(str(known.get(name, ""))) for name in INFORMATION}
+    lines = {name: one_line(str(metadata.get(name, ""))) for name in FILE_METADATA}
     return {name: line for name, line in lines.items() if line}
 
 
 def one_line(text: str) -> str:
-    """A text as the parent takes it."""
+    """Reduce a text to one printable line, as the parent requires."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:MAX_REASON].rstrip()
 
 
-def printable(problem: Exception) -> str:
-    """A reason that the parent takes."""
-    return "".join(c if c.isprintable() else "?" for c in str(problem))[:MAX_REASON]
-
-
 def thumbnail(image: Image.Image) -> bytes:
-    """A small WebP of a page."""
+    """Create a WebP thumbnail of a page."""
     small = image.copy()
-    small.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX, reducing_gap=2.0)
+    small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.BOX, reducing_gap=2.0)
     buffer = io.BytesIO()
     small.save(buffer, "WEBP", quality=50, method=4)
     return buffer.getvalue()

@@ -1,47 +1,47 @@
-"""The renderer's process as its parent sees it: started when it is needed, ended when it misbehaves."""
+"""The renderer process as seen by its parent: started on demand, ended when it fails."""
 
 from __future__ import annotations
 
 import logging
 import os
+import select
 import shlex
+import signal
 import subprocess
 import sys
-import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from anchorfold.documents.content import reason
 from anchorfold.documents.limits import GIGABYTE, MEMORY_EXIT, default_memory
-from anchorfold.documents.messages import (
-    Answer,
-    Counted,
-    DocumentProblem,
-    Done,
-    GarbledMessageError,
-    Opened,
-    PageProblem,
-    Picture,
-    Ready,
-    Started,
-    pages_to_render,
-    receive_answer,
+from anchorfold.documents.render_events import (
+    DocumentFinished,
+    DocumentOpened,
+    RenderEvent,
+    RenderRequest,
+    select_pages,
+)
+from anchorfold.documents.render_messages import (
+    InvalidMessageError,
+    receive_message,
+    receive_opened,
+    receive_page,
     send,
 )
-from anchorfold.errors import AnchorFoldError
+from anchorfold.errors import AnchorFoldError, os_reason
 
-# -P: a file in the current folder that is called like a library is none.
+# -P: modules in the current folder must not be imported.
 COMMAND = [sys.executable, "-P", "-m", "anchorfold.documents.render_child"]
 _log = logging.getLogger(__name__)
 PAGE_SECONDS = 120.0
 START_SECONDS = 60.0
+UNSUPPORTED = "documents cannot be rendered on this system: Linux or macOS is required (on Windows, use WSL)."
 
 
 class RendererFailedError(Exception):
-    """The process crashed, hung, or needed too much memory; the message is the reason.
+    """The process crashed, hung or exceeded its memory limit; the message is the reason.
 
-    `used` says whether the process had dealt with other pages before, which may have spoiled it.
+    `used` is whether the process had rendered other pages before, which may have caused the failure.
     """
 
     def __init__(self, reason: str, used: bool, timed_out: bool) -> None:
@@ -50,77 +50,61 @@ class RendererFailedError(Exception):
 
 
 class RenderProcess:
-    """Renders documents in another process. Not for several threads at once, but any may `kill` it.
+    """A process that renders documents. Not thread-safe, except for `kill`.
 
     Args:
-        memory: bytes that the process may use.
-        seconds: for opening a document, and for each page.
+        memory: memory limit in bytes; a quarter of the machine's memory if None.
+        seconds: time limit for opening a document and for each page.
     """
 
     def __init__(self, memory: int | None = None, seconds: float = PAGE_SECONDS) -> None:
         self.memory, self.seconds = memory or default_memory(), seconds
-        self._served = 0  # pages and documents that the process has dealt with
+        self._served = 0  # pages and documents handled by the current process
         self._child: subprocess.Popen[bytes] | None = None
 
-    def render(
-        self,
-        path: str,
-        wanted: Sequence[int] | None,
-        pixels: int,
-        stored: Mapping[str, Collection[int]] | None = None,
-        thumbnails: bool = False,
-        texts: bool = False,
-    ) -> Iterator[Answer]:
-        """Opened, then Started and Picture or PageProblem for each page; or a DocumentProblem alone.
+    def render(self, request: RenderRequest, pixels: int) -> Iterator[RenderEvent]:
+        """Render pages with at most `pixels` pixels each.
 
-        Args:
-            path: the document.
-            wanted: pages, from 0; all but the stored ones if None.
-            pixels: of a page, at most.
-            stored: for each digest the pages of that version that need not be rendered.
-            thumbnails: make a small picture of each page as well.
-            texts: read what each page says as well.
+        Yields:
+            `DocumentOpened`, then `PageRendered` or `PageFailed` for each page, then `DocumentFinished`; only the last
+            if the document cannot be opened.
+
+        Raises:
+            RendererFailedError: the process failed.
         """
-        done = {digest: sorted(pages) for digest, pages in (stored or {}).items()}
-        request = {
-            "kind": "render", "path": path, "wanted": wanted, "stored": done, "pixels": pixels,
-            "thumbnails": thumbnails, "texts": texts, "seconds": self.seconds,
+        document = request.document
+        stored = {digest: sorted(pages) for digest, pages in request.stored.items()}
+        message = {
+            "path": str(document.path), "pages": request.pages, "stored": stored, "limit": request.limit,
+            "pixels": pixels, "with_image": request.with_image, "with_text": request.with_text,
+            "words": request.words, "seconds": self.seconds,
         }  # fmt: skip
-        with self._exchange(request):
-            first = self._answer(pixels, self.seconds, Opened, DocumentProblem)
-            yield first
-            if isinstance(first, DocumentProblem):
-                self._served += 1
-            else:
-                assert isinstance(first, Opened)
-                for page in pages_to_render(first.pages, first.identity.digest, wanted, done):
-                    yield self._answer(pixels, self.seconds, Started, page=page)
-                    yield self._answer(pixels, self.seconds, Picture, PageProblem, page=page)
+        with self._exchange(message):
+            last: RenderEvent = (opened := receive_opened(self._output, document, pixels, self.seconds))
+            if isinstance(opened, DocumentOpened):
+                yield opened
+                pages = select_pages(opened.total, opened.identity.digest, request.pages, stored)
+                for number in pages[: request.limit]:
+                    event = receive_page(self._output, opened, pixels, self.seconds)
+                    if event.number != number:
+                        raise InvalidMessageError
+                    yield event
                     self._served += 1
-            self._answer(pixels, self.seconds, Done)
-
-    def count(self, paths: Sequence[str], seconds: float) -> Iterator[Counted]:
-        """How many pages documents have, as far as that can be said in some seconds."""
-        deadline, number = time.monotonic() + 2 * seconds, -1
-        with self._exchange({"kind": "count", "paths": paths, "seconds": seconds}):
-            while isinstance(answer := self._answer(0, deadline - time.monotonic(), Counted, Done), Counted):
-                if not number < answer.number < len(paths):
-                    raise GarbledMessageError
-                number = answer.number
-                self._served += 1
-                yield answer
+                last = DocumentFinished(document, opened.identity, total=opened.total)
+            self._served += 1
+        yield last
 
     def kill(self) -> None:
-        """End the process at once, from any thread; whoever waits for its answer gets a RendererFailedError."""
+        """End the process immediately, from any thread; a pending request raises RendererFailedError."""
         if (child := self._child) is not None:
-            child.kill()
+            _kill_group(child)
 
     def close(self) -> int:
-        """End the process, and let go of what is held for it; its exit code, or minus the signal that ended it."""
+        """End the process and return its exit code, or minus the signal that ended it."""
         child, self._child, self._served = self._child, None, 0
         if child is None:
             return 0
-        child.kill()
+        _kill_group(child)
         for stream in (child.stdin, child.stdout):
             if stream is not None:
                 with suppress(OSError):
@@ -128,61 +112,69 @@ class RenderProcess:
         return child.wait()
 
     @contextmanager
-    def _exchange(self, request: dict[str, Any]) -> Iterator[None]:
-        """One request with all of its answers; left early, it ends the process, whose next answer would fit nothing."""
+    def _exchange(self, message: dict[str, Any]) -> Iterator[None]:
+        """Send a request; leaving the context early ends the process, whose pending messages would be misread."""
         if self._child is None or self._child.poll() is not None:
             self._start()
         try:
             assert self._child is not None
             assert self._child.stdin is not None
-            send(self._child.stdin.fileno(), request, seconds=self.seconds)
+            send(self._child.stdin.fileno(), message, seconds=self.seconds)
             yield
-        except (EOFError, OSError, GarbledMessageError) as error:
+        except (EOFError, OSError, InvalidMessageError) as error:
             used, timed_out = self._served > 0, isinstance(error, TimeoutError)
             raise RendererFailedError(self._end(error), used, timed_out) from error
         except BaseException:
             self.close()
             raise
 
-    def _answer(self, pixels: int, seconds: float, *kinds: type[Answer], page: int | None = None) -> Answer:
-        """The next answer, which must be of one of these kinds, and for this page."""
+    @property
+    def _output(self) -> int:
         assert self._child is not None
         assert self._child.stdout is not None
-        answer = receive_answer(self._child.stdout.fileno(), pixels, seconds)
-        if not isinstance(answer, kinds) or getattr(answer, "page", None) != page:
-            raise GarbledMessageError
-        return answer
+        return self._child.stdout.fileno()
 
     def _start(self) -> None:
+        if not hasattr(select, "poll"):
+            raise AnchorFoldError(UNSUPPORTED)
         self.close()
         try:
             self._child = subprocess.Popen(
                 [*COMMAND, str(self.memory)], bufsize=0, start_new_session=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,  # libraries chatter about broken files; the answers say what is wrong
+                stderr=subprocess.DEVNULL,  # libraries print warnings about damaged files
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )  # fmt: skip
             assert self._child.stdin is not None
             os.set_blocking(self._child.stdin.fileno(), False)
-            self._answer(0, START_SECONDS, Ready)
-            _log.debug("renderer %s started, %.2f GB for it", self._child.pid, self.memory / GIGABYTE)
-        except (EOFError, OSError, GarbledMessageError) as error:
+            header, _ = receive_message(self._output, 0, START_SECONDS)
+            if header != {"kind": "ready"}:
+                raise InvalidMessageError
+            _log.debug("renderer %s started with %.2f GB of memory", self._child.pid, self.memory / GIGABYTE)
+        except (EOFError, OSError, InvalidMessageError) as error:
             self.close()
-            if isinstance(error, OSError) and error.errno:  # the system's trouble, not the process's
-                raise AnchorFoldError(f"the renderer does not start: {reason(error)}.") from error
-            shown = shlex.join([*COMMAND, str(self.memory)])
-            raise AnchorFoldError(f"the renderer does not start: {shown} says why.") from error
+            if isinstance(error, OSError) and error.errno:  # an error of the system, not of the process
+                raise AnchorFoldError(f"cannot start the renderer: {os_reason(error)}.") from error
+            command = shlex.join([*COMMAND, str(self.memory)])
+            raise AnchorFoldError(f"cannot start the renderer: run `{command}` to see the error.") from error
 
     def _end(self, error: Exception) -> str:
-        """Why the process fails, in a few words; it is gone afterwards."""
+        """End the process and return the reason of its failure."""
         if isinstance(error, EOFError | BrokenPipeError) and self._child is not None:
             with suppress(subprocess.TimeoutExpired):
-                self._child.wait(1.0)  # it is ending: what it says itself must come before our signal
+                self._child.wait(1.0)  # it is exiting: its exit code must not be replaced by our signal
         code = self.close()
         if isinstance(error, TimeoutError):
             return f"took longer than {self.seconds:.0f} seconds to render"
-        if isinstance(error, GarbledMessageError):
-            return "crashed the renderer (garbled message)"
+        if isinstance(error, InvalidMessageError):
+            return "crashed the renderer (invalid message)"
         if code == MEMORY_EXIT:
             return f"needs more than {self.memory / GIGABYTE:.3g} GB to render"
         return f"crashed the renderer ({f'signal {-code}' if code < 0 else f'exit {code}'})"
+
+
+def _kill_group(child: subprocess.Popen[bytes]) -> None:
+    """End a renderer and the converters that it started: it is the leader of their process group."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
