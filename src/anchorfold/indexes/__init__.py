@@ -1,0 +1,1 @@
+"""The public index: create, update, search, export."""

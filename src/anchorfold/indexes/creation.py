@@ -1,0 +1,104 @@
+"""Creation of an index, and checks that an existing one has the requested settings."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anchorfold.backbones.encoder import select_stored
+from anchorfold.compressors import COMPRESSORS, AnchorFold, Compressor
+from anchorfold.errors import InvalidArgumentError, MismatchError, NotAnIndexError
+from anchorfold.indexes.model import load_model
+from anchorfold.quantization.codec import BITS
+from anchorfold.retrieval.embedded_store import EmbeddedStore
+from anchorfold.storage.database import make_folder
+from anchorfold.storage.index_settings import IndexSettings
+from anchorfold.storage.lock import writer_lock
+
+if TYPE_CHECKING:
+    from anchorfold.backbones.encoder import Encoder
+
+DEFAULT_RATIO = 0.2  # near lossless
+CREATION_WAIT = 30.0  # seconds to wait for another process that creates the same index
+
+
+def choose_compressor(method: str | None = None, ratio: float | None = None, cap: int | None = None) -> Compressor:
+    """Return a compressor by name and budget; `AnchorFold(ratio=0.2)` by default."""
+    if ratio is not None and cap is not None:
+        raise InvalidArgumentError("ratio and cap exclude each other: give one of them.")
+    compressor_type = COMPRESSORS[method or AnchorFold.name]
+    try:
+        if ratio is None and cap is None:
+            try:
+                return compressor_type.with_budget()
+            except ValueError:  # a budget is required
+                ratio = DEFAULT_RATIO
+        return compressor_type.with_budget(ratio, cap)
+    except ValueError as error:
+        raise InvalidArgumentError(str(error)) from error
+
+
+def create_store(
+    folder: Path, model: str | Encoder, compressor: Compressor | None, load_options: dict[str, Any],
+    bits: int | None = None, thumbnails: bool = True, provenance: bool = True, text: bool = True, ocr: bool = False,
+) -> tuple[EmbeddedStore, Encoder]:  # fmt: skip
+    """Create a store in a folder that is empty or does not exist; return it with the loaded encoder."""
+    compressor = compressor or choose_compressor()
+    if bits is not None and bits not in BITS:
+        raise InvalidArgumentError(
+            f"vectors cannot be stored in {bits} bits: choose one of {', '.join(map(str, BITS))}."
+        )
+    if not compressor.ready:
+        raise InvalidArgumentError(
+            f"{compressor.name} must be calibrated before it can index: call its calibrate_on() with about "
+            f"{compressor.calibration_pages} held-out pages, or choose another method."
+        )
+    make_folder(folder)
+    encoder = load_model(model, load_options) if isinstance(model, str) else model
+    if reason := compressor.unsupported_reason(encoder.layer_settings):
+        raise InvalidArgumentError(reason)
+    settings = IndexSettings(
+        model=encoder.name, load_options=select_stored(encoder.load_options), fingerprint=encoder.fingerprint,
+        dim=encoder.dim, method=compressor.name, options=_json_values(compressor.options), bits=bits or 16,
+        thumbnails=thumbnails, provenance=provenance, layers=_json_values(asdict(encoder.layer_settings)),
+        text=text or ocr, ocr=ocr,
+    )  # fmt: skip
+    if compressor.signals(encoder.layer_settings):
+        encoder.warn_if_causal()
+    with writer_lock(folder, CREATION_WAIT):
+        # Another process may have created the index while the model was loaded.
+        store = open_store(folder) or EmbeddedStore.create(folder, settings)
+    require_same(store.settings, compressor, bits)
+    return store, encoder
+
+
+def open_store(folder: Path) -> EmbeddedStore | None:
+    """Open the store in a folder; return None if there is none."""
+    try:
+        return EmbeddedStore.open(folder)
+    except NotAnIndexError:
+        return None
+
+
+def _json_values(options: dict[str, Any]) -> dict[str, Any]:
+    """Convert tuples to lists as JSON does, so that stored and given options are comparable."""
+    values: dict[str, Any] = json.loads(json.dumps(options))
+    return values
+
+
+def require_same(settings: IndexSettings, compressor: Compressor | None, bits: int | None) -> None:
+    """Raise MismatchError if an index has another compressor or other bits; None matches any value."""
+    if compressor is not None:
+        requested = (compressor.name, _json_values(compressor.options))
+        if requested != (settings.method, settings.options):
+            raise MismatchError(
+                f"the index was created with {settings.method} {settings.options}, not with {requested[0]} "
+                f"{requested[1]}: leave these options out, or choose another folder."
+            )
+    if bits is not None and bits != settings.bits:
+        raise MismatchError(
+            f"the index was created with {settings.bits} bits per vector component, not with {bits}: leave that option "
+            "out, or choose another folder."
+        )

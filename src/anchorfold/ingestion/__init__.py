@@ -1,0 +1,1 @@
+"""Ingestion pipeline: plan a run, encode pages, commit them."""

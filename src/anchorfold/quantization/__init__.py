@@ -1,0 +1,1 @@
+"""Scalar quantization of document vectors."""

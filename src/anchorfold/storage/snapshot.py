@@ -1,0 +1,298 @@
+"""One commit of an index, read in one SQLite transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anchorfold.errors import AnchorFoldError
+from anchorfold.filters.values import BUILT_IN
+from anchorfold.storage.column_file import FileEntry
+from anchorfold.storage.file_errors import damaged
+from anchorfold.storage.index_settings import IndexSettings
+from anchorfold.storage.provenance import unpack
+from anchorfold.storage.records import DocumentVersion, PageText, Version
+from anchorfold.storage.schema import (
+    CHECKED,
+    DATABASE,
+    DOCUMENT,
+    PAGE_BITS,
+    VERSION,
+    ZERO_WIDTH,
+    page_id,
+    public_page_id,
+    row_checksum,
+)
+from anchorfold.storage.segment import OpenSegments, Segment
+
+if TYPE_CHECKING:
+    from anchorfold.page import EncodedPage
+
+INFO = "index_id, commits, token, settings, text_complete, live_checksum, files_checksum, columns_checksum"
+FILES = "SELECT id, pages, bytes, checksum FROM vector_files ORDER BY id"
+COLUMNS = "SELECT name, type FROM metadata_columns ORDER BY name"
+PAGES = f"(SELECT count(*) FROM pages p WHERE p.id >= v.id << {PAGE_BITS} AND p.id < (v.id + 1) << {PAGE_BITS})"
+JOINED = (
+    f"SELECT d.{DOCUMENT.replace(', ', ', d.')}, d.checksum, v.{VERSION.replace(', ', ', v.')}, v.checksum"
+    " FROM versions v JOIN documents d ON d.id = v.document_id"
+)
+BATCH = 500  # parameters of one query
+
+
+class Snapshot:
+    """Reads one commit. Valid only while its transaction is open; used by one thread."""
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection, segments: OpenSegments) -> None:
+        self.folder, self.connection, self._segments = folder, connection, segments
+        row = connection.execute(f"SELECT {INFO}, checksum FROM index_info").fetchone()
+        if row is None or row_checksum(*row[:-1]) != row[-1]:
+            raise self.fault("index_info does not match its checksum")
+        self.version = Version(*row[:3])
+        self.settings = IndexSettings.from_dict(json.loads(row[3]))
+        self.text_complete = bool(row[4])
+        self._live, self._files, self._columns = row[5:8]
+
+    def fault(self, problem: str) -> AnchorFoldError:
+        """The error for damage in the database."""
+        return damaged(self.folder, f"{DATABASE}: {problem}")
+
+    # What the checksums of `index_info` cover.
+
+    def live_ids(self) -> np.ndarray:
+        """`(n,)` ids of all live versions, ascending."""
+        ids = live_ids(self.connection)
+        if zlib.crc32(ids.tobytes()) != self._live:
+            raise self.fault("the live versions do not match the checksum")
+        return ids
+
+    @cached_property
+    def files(self) -> dict[int, FileEntry]:
+        """The registered vector files by number."""
+        rows = self.connection.execute(FILES).fetchall()
+        if row_checksum(rows) != self._files:
+            raise self.fault("the registry of vector files does not match the checksum")
+        return {number: FileEntry(*entry) for number, *entry in rows}
+
+    @cached_property
+    def given_columns(self) -> dict[str, str]:
+        """Types of the metadata columns given by users."""
+        rows = self.connection.execute(COLUMNS).fetchall()
+        if row_checksum(rows) != self._columns:
+            raise self.fault("the metadata columns do not match the checksum")
+        return dict(rows)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Types of all columns that a filter may use."""
+        return {**BUILT_IN, **self.given_columns}
+
+    def segments(self) -> dict[int, Segment]:
+        """All vector files by number, open."""
+        return self._segments.get(self.files)
+
+    # Documents.
+
+    def verify_documents(self) -> None:
+        """Verify all rows that a filter reads, once per commit and process: SQL does not verify checksums.
+
+        Raises:
+            DamagedError: the entry of a document does not match its checksum.
+        """
+        if self._segments.verified == self.version:
+            return
+        for table in ("documents", "versions"):
+            # One text per row is faster than its values.
+            text = " || char(31) || ".join(CHECKED[table].split(", "))
+            for row, checksum, identity in self.connection.execute(
+                f"SELECT {text} || char(31), checksum, id FROM {table}"
+            ):
+                if row is None or zlib.crc32(row.encode()) != checksum:
+                    raise self.fault(f"row {identity} of {table} does not match its checksum")
+        self._segments.verified = self.version
+
+    def checked_version(self, row: Sequence[Any]) -> DocumentVersion:
+        """A version from a row of `JOINED`, verified."""
+        document, version = row[:6], row[6:]
+        if row_checksum(*document[:-1]) != document[-1] or row_checksum(*version[:-1]) != version[-1]:
+            raise self.fault(f"the entry of document {document[0]} does not match its checksum")
+        return document_version(document, version)
+
+    def versions(self, where: str = "true", parameters: Sequence[object] = ()) -> Iterator[DocumentVersion]:
+        """Versions for which an SQL condition on `d` (documents) and `v` (versions) holds."""
+        return map(self.checked_version, self.connection.execute(f"{JOINED} WHERE {where}", parameters))
+
+    def versions_by_id(self, ids: Iterable[int]) -> dict[int, DocumentVersion]:
+        """Versions by id; ids that do not exist are left out."""
+        wanted, known = sorted(set(ids)), {}
+        for first in range(0, len(wanted), BATCH):
+            batch = wanted[first : first + BATCH]
+            known.update({v.id: v for v in self.versions(f"v.id IN ({', '.join('?' * len(batch))})", batch)})
+        return known
+
+    def live_version(self, source: str) -> DocumentVersion | None:
+        """The live version of a document by its path."""
+        return next(self.versions("d.path = ? AND v.live", (source,)), None)
+
+    # Pages.
+
+    def page(self, source: str, number: int) -> StoredPage | None:
+        """A live page; None if there is none."""
+        version = self.live_version(source)
+        if version is None:
+            return None
+        for segment in self.segments().values():
+            for row in np.flatnonzero((segment.version == version.id) & (segment.page == number)).tolist():
+                return StoredPage(self, version, segment, row)
+        return None
+
+    def pages(self) -> Iterator[StoredPage]:
+        """All live pages that have vectors, in no particular order."""
+        live = self.versions_by_id(self.live_ids().tolist())
+        for segment in self.segments().values():
+            for row, number in enumerate(segment.version.tolist()):
+                if segment.kept[row] and number in live:
+                    yield StoredPage(self, live[number], segment, row)
+
+    def _checked_row(self, table: str, identity: int, problem: str) -> Sequence[Any] | None:
+        row = self.connection.execute(f"SELECT * FROM {table} WHERE page_id = ?", (identity,)).fetchone()
+        if row is not None and row_checksum(*row[:-1]) != row[-1]:
+            raise self.fault(f"the {problem} of a page does not match its checksum")
+        found: Sequence[Any] | None = row
+        return found
+
+    def payload(self, identity: int) -> tuple[bytes, str | None]:
+        """Thumbnail and problem of a page by its id."""
+        row = self._checked_row("page_payloads", identity, "thumbnail")
+        return (b"", None) if row is None else (row[1] or b"", row[2])
+
+    def text(self, identity: int) -> PageText | None:
+        """The text of a page by its id; None if it is not stored."""
+        row = self._checked_row("texts", identity, "text")
+        return None if row is None else PageText(row[1].replace(ZERO_WIDTH, ""), bool(row[2]))
+
+
+@dataclass(frozen=True)
+class StoredPage:
+    """A stored page; its parts are read when they are used."""
+
+    snapshot: Snapshot
+    version: DocumentVersion
+    segment: Segment
+    row: int
+
+    @property
+    def settings(self) -> IndexSettings:
+        """The settings of the index."""
+        return self.snapshot.settings
+
+    @property
+    def source(self) -> str:
+        """Absolute path of the document."""
+        return self.version.source
+
+    @property
+    def document(self) -> str:
+        """Name of the document as given."""
+        return self.version.name
+
+    @property
+    def page(self) -> int:
+        """Page number, from 1."""
+        return int(self.segment.page[self.row])
+
+    @property
+    def id(self) -> int:
+        """Id of the page in the database."""
+        return page_id(self.version.id, self.page)
+
+    @property
+    def public_id(self) -> str:
+        """Identifier of the page for clients of a server: `Hit.page_id`."""
+        return public_page_id(self.version.document_id, self.page)
+
+    @property
+    def full(self) -> int:
+        """Number of vectors before compression."""
+        return int(self.segment.full[self.row])
+
+    @property
+    def kept(self) -> int:
+        """Number of stored vectors; 0 if the page could not be read."""
+        return int(self.segment.kept[self.row])
+
+    @property
+    def thumbnail(self) -> bytes:
+        """A small WebP or JPEG, or nothing."""
+        return self.snapshot.payload(self.id)[0]
+
+    @property
+    def text(self) -> str | None:
+        """The text of the page; None if it is not stored."""
+        stored = self.snapshot.text(self.id)
+        return None if stored is None else stored.text
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Metadata of the document: read from the file, and given by the user."""
+        return {**self.version.file_metadata, **self.version.metadata}
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """`(kept, dim)` float32."""
+        return self.segment.vectors(self.row, self.settings.coding)
+
+    @cached_property
+    def provenance(self) -> dict[str, Any]:
+        """`anchors (m,)`, `groups (N,)`, `weights (N,)`, `grid`."""
+        stored = self.segment.provenance(self.row)
+        if not stored:
+            raise AnchorFoldError(
+                f"{self.document} page {self.page} has no stored provenance: the index was created with "
+                "--no-provenance, which supports search only."
+            )
+        try:
+            return unpack(stored)
+        except (ValueError, KeyError, TypeError) as error:
+            raise self.segment.fault(f"the provenance of page {self.page} cannot be read ({error})") from error
+
+    def encoded(self) -> EncodedPage:
+        """The page as it was compressed, in float32."""
+        import torch
+
+        from anchorfold.page import EncodedPage
+
+        vectors, known = torch.from_numpy(self.vectors), self.provenance
+        anchors, groups, weights = (torch.from_numpy(known[name]) for name in ("anchors", "groups", "weights"))
+        return EncodedPage(vectors, anchors, groups, weights, known["grid"])
+
+    def details(self) -> dict[str, Any]:
+        """Everything that is stored of the page except its vectors and text."""
+        version, (thumbnail, problem) = self.version, self.snapshot.payload(self.id)
+        return {
+            "source": self.source, "document": self.document, "page": self.page, "pages": version.pages,
+            "digest": version.digest, "size": version.size, "modified": version.modified, "full": self.full,
+            "kept": self.kept, "thumbnail": thumbnail, "problem": problem,
+        }  # fmt: skip
+
+
+def document_version(document: Sequence[Any], version: Sequence[Any]) -> DocumentVersion:
+    """A version from its row and the row of its document."""
+    identity, _, digest, size, modified, pages, live, file_metadata, _ = version
+    return DocumentVersion(
+        identity, document[0], document[1], document[2], document[3], digest, size, modified, pages, bool(live),
+        json.loads(document[4]), json.loads(file_metadata),
+    )  # fmt: skip
+
+
+def live_ids(connection: sqlite3.Connection) -> np.ndarray:
+    """`(n,)` ids of all live versions, not verified."""
+    rows = connection.execute("SELECT id FROM versions WHERE live ORDER BY id")
+    return np.fromiter((number for (number,) in rows), np.int64)
