@@ -1,0 +1,1 @@
+"""Search over stored pages: exact scan, candidates, text, hybrid."""
