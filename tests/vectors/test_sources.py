@@ -1,4 +1,4 @@
-"""Every source gives the same pages, reads only what is wanted, and says clearly what is wrong."""
+"""All vector sources return the same pages and read only the needed ones."""
 
 import io
 import json
@@ -20,9 +20,9 @@ from safetensors.torch import save_file
 from anchorfold import FullIndex, Index
 from anchorfold.errors import AnchorFoldError
 from anchorfold.testing.contracts import VectorSourceContract
-from anchorfold.vectors import SOURCES, Fields, VectorPage, VectorSource, open_source
-from anchorfold.vectors.run import compress_source
-from anchorfold.vectors.source import split_name
+from anchorfold.vectors import SOURCES, FieldNames, VectorPage, VectorSource, open_source
+from anchorfold.vectors.compression_run import compress_source
+from anchorfold.vectors.vector_source import split_name
 
 DIM = 8
 PAGES = {
@@ -142,14 +142,14 @@ class TestEverySource(VectorSourceContract):
     def source(self, kind, tmp_path):
         return open_source(str(WRITERS[kind](tmp_path)))
 
-    def test_its_vectors(self, kind, source):
+    def test_vectors(self, kind, source):
         pages = list(source.pages(every))
         assert {(p.document, p.page) for p in pages} == set(PAGES)
         tolerance = 1e-6 if kind not in ("safetensors", "parquet folder") else 0.02
         for page in pages:
             np.testing.assert_allclose(page.vectors, PAGES[page.document, page.page], atol=tolerance)
 
-    def test_its_identity_does_not_depend_on_the_current_folder(self, kind, source, tmp_path, monkeypatch):
+    def test_identity_is_independent_of_the_working_directory(self, kind, source, tmp_path, monkeypatch):
         identity = source.identity
         if kind == "qdrant":
             source._client.close()  # one client a folder
@@ -172,19 +172,19 @@ class TestNames:
             ("report.pdf/page_3", ("report.pdf", 3)),
         ],
     )
-    def test_of_files_and_arrays(self, name, expected):
+    def test_split_name(self, name, expected):
         assert split_name(name) == expected
 
-    def test_fields_can_be_named(self, tmp_path):
+    def test_field_names(self, tmp_path):
         pq.write_table(arrow_table(names=("report", "sheet")), tmp_path / "x.parquet")
-        fields = Fields(vectors="vectors", document="report", page="sheet")
+        fields = FieldNames(vectors="vectors", document="report", page="sheet")
         pages = open_source(str(tmp_path / "x.parquet"), fields).pages(every)
         assert {(p.document, p.page) for p in pages} == set(PAGES)
-        with pytest.raises(AnchorFoldError, match="no field 'titel': it has report, sheet, vectors"):
-            list(open_source(str(tmp_path / "x.parquet"), Fields(document="titel")).pages(every))
+        with pytest.raises(AnchorFoldError, match="no field 'titel': its fields are report, sheet, vectors"):
+            list(open_source(str(tmp_path / "x.parquet"), FieldNames(document="titel")).pages(every))
 
     @pytest.mark.parametrize("kind", ["parquet", "lance"])
-    def test_rows_without_names_are_numbered(self, tmp_path, kind):
+    def test_rows_without_names(self, tmp_path, kind):
         table = arrow_table().select(["vectors"])
         if kind == "parquet":
             pq.write_table(table, tmp_path / "x.parquet", row_group_size=4)
@@ -195,24 +195,24 @@ class TestNames:
         np.testing.assert_allclose(np.asarray(pages[4].vectors), PAGES["b/c.pdf", 2])
 
 
-class TestWhatIsWrong:
-    def test_nothing_there(self, tmp_path):
-        with pytest.raises(AnchorFoldError, match=r"nowhere is not there, .*npy \(a folder of .npy files"):
+class TestInvalidSources:
+    def test_missing_source(self, tmp_path):
+        with pytest.raises(AnchorFoldError, match=r"nowhere does not exist .*npy \(a folder of .npy files"):
             open_source("nowhere")
 
-    def test_an_index_of_our_own(self, tmp_path):
+    def test_index_as_source(self, tmp_path):
         Index.create(tmp_path / "my.index", compressor=FullIndex())
-        with pytest.raises(AnchorFoldError, match=r"is an index of anchorfold: export it"):
+        with pytest.raises(AnchorFoldError, match=r"is an AnchorFold index: export it"):
             open_source(str(tmp_path / "my.index"))
 
-    def test_a_damaged_file_costs_one_page(self, tmp_path):
+    def test_damaged_file_is_one_skipped_page(self, tmp_path):
         folder = write_npy(tmp_path)
         (folder / "a.pdf" / "0002.npy").write_bytes(b"\x93NUMPY nonsense")
         pages = {(p.document, p.page): p for p in open_source(str(folder)).pages(every)}
         assert "cannot be read" in str(pages["a.pdf", 2].problem)
         assert sum(p.vectors is not None for p in pages.values()) == 5
 
-    def test_a_header_that_states_more_than_the_file_has(self, tmp_path):
+    def test_npy_header_larger_than_the_file(self, tmp_path):
         huge = npy_header((10**11, 128))
         (tmp_path / "folder").mkdir()
         (tmp_path / "folder" / "a.npy").write_bytes(huge)
@@ -225,13 +225,13 @@ class TestWhatIsWrong:
                 compress_source(open_source(str(tmp_path / name)), tmp_path / "my.index", FullIndex())
 
     @pytest.mark.parametrize("name", ["vectors", "offsets"])
-    def test_the_same_in_an_archive_with_offsets(self, tmp_path, name):
+    def test_npz_header_larger_than_the_file(self, tmp_path, name):
         good = {"vectors": npy_header((1, 128)), "offsets": npy_header((2,))}
         write_members(tmp_path / "flat.npz", {**good, name: npy_header((10**13, 1)[: 1 + (name == "vectors")])})
         with pytest.raises(AnchorFoldError, match=rf"flat.npz: {name} cannot be read \(its header states"):
             list(open_source(str(tmp_path / "flat.npz")).pages(every))
 
-    def test_an_array_that_is_called_an_archive(self, tmp_path):
+    def test_npy_named_npz(self, tmp_path):
         (tmp_path / "a.npz").write_bytes(npy_header((10**11, 128)))
         with pytest.raises(AnchorFoldError, match=r"a.npz cannot be read as a NumPy archive"):
             len(open_source(str(tmp_path / "a.npz")))
@@ -241,7 +241,7 @@ class TestWhatIsWrong:
         with pytest.raises(AnchorFoldError, match="has offsets but no vectors"):
             list(open_source(str(tmp_path / "a.npz")).pages(every))
 
-    def test_an_archive_that_states_the_same_size(self, tmp_path):
+    def test_zip_header_larger_than_the_file(self, tmp_path):
         """The sizes in a zip directory are claims as well."""
         write_members(tmp_path / "a.npz", {"a": npy_header((10**7, 128))})
         data = (tmp_path / "a.npz").read_bytes()
@@ -250,13 +250,13 @@ class TestWhatIsWrong:
         (page,) = open_source(str(tmp_path / "a.npz")).pages(every)
         assert "its header states 5,120,000,000 bytes of data" in str(page.problem)
 
-    def test_a_safetensors_header_that_states_more_than_the_file_has(self, tmp_path):
+    def test_safetensors_header_larger_than_the_file(self, tmp_path):
         header = json.dumps({"a": {"dtype": "F32", "shape": [10**11, 128], "data_offsets": [0, 512 * 10**11]}}).encode()
         (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(512))
         with pytest.raises(AnchorFoldError, match=r"a.safetensors cannot be read as safetensors"):
             list(open_source(str(tmp_path / "a.safetensors")).pages(every))
 
-    def test_a_pickle_is_not_opened(self, tmp_path):
+    def test_pickles_are_refused(self, tmp_path):
         np.save(tmp_path / "a.npy", np.array([object()]), allow_pickle=True)
         (page,) = open_source(str(tmp_path)).pages(every)
         assert page.vectors is None
@@ -267,23 +267,23 @@ class TestWhatIsWrong:
             with pytest.raises(AnchorFoldError, match=rf"{name} cannot be read"):
                 list(open_source(str(tmp_path / name)).pages(every))
 
-    def test_a_column_that_holds_no_vectors(self, tmp_path):
+    def test_column_without_vectors(self, tmp_path):
         pq.write_table(pa.table({"a": [1], "b": [[0.5, 0.5]]}), tmp_path / "a.parquet")
-        with pytest.raises(AnchorFoldError, match="no column holds lists of vectors"):
+        with pytest.raises(AnchorFoldError, match="no column contains lists of vectors"):
             list(open_source(str(tmp_path / "a.parquet")).pages(every))
-        with pytest.raises(AnchorFoldError, match="the column b holds"):
-            list(open_source(str(tmp_path / "a.parquet"), Fields(vectors="b")).pages(every))
+        with pytest.raises(AnchorFoldError, match="the column b contains"):
+            list(open_source(str(tmp_path / "a.parquet"), FieldNames(vectors="b")).pages(every))
 
     def test_rows_without_vectors(self, tmp_path):
         rows = [[[1.0, 2.0]], None, [], [[1.0], [1.0, 2.0]]]
         table = pa.table({"vectors": pa.array(rows, pa.list_(pa.list_(pa.float32())))})
         pq.write_table(table, tmp_path / "a.parquet")
         problems = [p.problem for p in open_source(str(tmp_path / "a.parquet")).pages(every)]
-        assert problems == [None, "it has no vectors", "it has no vectors", "its vectors have different dimensions"]
+        assert problems == [None, "no vectors", "no vectors", "vectors of different dimensions"]
 
-    def test_offsets_that_do_not_fit(self, tmp_path):
+    def test_invalid_offsets(self, tmp_path):
         np.savez(tmp_path / "a.npz", vectors=np.ones((4, 2)), offsets=[0, 3, 7])
-        with pytest.raises(AnchorFoldError, match="offsets do not fit the 4 vectors"):
+        with pytest.raises(AnchorFoldError, match="offsets do not match the 4 vectors"):
             list(open_source(str(tmp_path / "a.npz")).pages(every))
 
     def test_several_tables_or_collections(self, tmp_path):
@@ -292,40 +292,40 @@ class TestWhatIsWrong:
             database.create_table(name, arrow_table())
         with pytest.raises(AnchorFoldError, match="the tables one, two"):
             list(open_source(str(tmp_path / "db")).pages(every))
-        assert len(open_source(str(tmp_path / "db"), Fields(collection="two"))) == 6
+        assert len(open_source(str(tmp_path / "db"), FieldNames(collection="two"))) == 6
         with pytest.raises(AnchorFoldError, match="the collections pages"):
-            len(open_source(str(write_qdrant(tmp_path)), Fields(collection="other")))
+            len(open_source(str(write_qdrant(tmp_path)), FieldNames(collection="other")))
 
-    def test_a_collection_of_single_vectors(self, tmp_path):
+    def test_collection_of_single_vectors(self, tmp_path):
         client = QdrantClient(path=str(tmp_path / "q"))
         config = models.VectorParams(size=DIM, distance=models.Distance.DOT)
         client.create_collection("single", vectors_config=config)
         client.close()
-        with pytest.raises(AnchorFoldError, match="no such multi-vector"):
+        with pytest.raises(AnchorFoldError, match="no multi-vectors"):
             list(open_source(str(tmp_path / "q")).pages(every))
 
-    def test_a_server_that_is_not_there(self):
-        with pytest.raises(AnchorFoldError, match="did not answer"):
-            len(open_source("http://127.0.0.1:9", Fields(collection="x")))
+    def test_unreachable_server(self):
+        with pytest.raises(AnchorFoldError, match=r"Qdrant at .* failed"):
+            len(open_source("http://127.0.0.1:9", FieldNames(collection="x")))
 
 
 class OnePage(VectorSource):
-    what = "one page"
+    description = "one page"
     identity = "one"
 
     @classmethod
-    def claims(cls, address):
+    def accepts(cls, address):
         return address.startswith("one:")
 
     def __len__(self):
         return 1
 
-    def pages(self, wanted):
-        if wanted("a", 1):
+    def pages(self, is_needed):
+        if is_needed("a", 1):
             yield VectorPage("a", 1, np.ones((3, 2), np.float32))
 
 
-def test_another_package_brings_its_own():
+def test_registered_source():
     SOURCES.register("one", OnePage)
     try:
         (page,) = open_source("one:x").pages(every)
@@ -334,7 +334,7 @@ def test_another_package_brings_its_own():
         SOURCES.unregister("one")
 
 
-def test_safetensors_in_one_tensor_with_offsets(tmp_path):
+def test_safetensors_with_offsets(tmp_path):
     stacked = torch.from_numpy(np.concatenate(list(PAGES.values())))
     offsets = torch.tensor(np.cumsum([0, *map(len, PAGES.values())]))
     save_file({"vectors": stacked, "offsets": offsets}, tmp_path / "report.safetensors")
@@ -346,11 +346,11 @@ def test_safetensors_in_one_tensor_with_offsets(tmp_path):
     for page in pages:
         np.testing.assert_array_equal(page.vectors, expected[page.page - 1])
     save_file({"matrix": stacked, "offsets": offsets}, tmp_path / "other.safetensors")
-    with pytest.raises(AnchorFoldError, match="has offsets but no vectors: name their tensor with --vectors"):
+    with pytest.raises(AnchorFoldError, match="has offsets but no vectors: name their array with --vectors-field"):
         list(open_source(str(tmp_path / "other.safetensors")).pages(lambda *_: True))
 
 
-def test_a_lance_table_without_lancedb_names_the_extra(tmp_path, monkeypatch):
+def test_lance_without_lancedb(tmp_path, monkeypatch):
     address = str(write_lance(tmp_path))
     monkeypatch.setitem(sys.modules, "lancedb", None)
     with pytest.raises(AnchorFoldError, match=r"pip install 'anchorfold\[lance\]'"):

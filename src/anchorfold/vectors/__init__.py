@@ -1,16 +1,16 @@
-"""Vectors that one already has: compressed in Python, or streamed from where they are into an index or an export."""
+"""Compression of existing multi-vectors: from Python, or streamed from a source into an index or an export."""
 
-from anchorfold.vectors.given import compress, compress_vectors, needs_attention
-from anchorfold.vectors.run import CompressReport, compress_source
-from anchorfold.vectors.source import SOURCES, Fields, VectorPage, VectorSource, open_source
+from anchorfold.vectors.compression import compress_hidden_states, compress_vectors, needs_attention
+from anchorfold.vectors.compression_run import CompressionReport, compress_source
+from anchorfold.vectors.vector_source import SOURCES, FieldNames, VectorPage, VectorSource, open_source
 
 __all__ = [
     "SOURCES",
-    "CompressReport",
-    "Fields",
+    "CompressionReport",
+    "FieldNames",
     "VectorPage",
     "VectorSource",
-    "compress",
+    "compress_hidden_states",
     "compress_source",
     "compress_vectors",
     "needs_attention",

@@ -1,4 +1,4 @@
-"""A Lance dataset (`pages.lance`), or a table of a LanceDB folder; a row a page, with a column of lists of vectors."""
+"""Lance datasets and tables of LanceDB folders: one row per page, with a column of lists of vectors."""
 
 from __future__ import annotations
 
@@ -9,38 +9,36 @@ from pathlib import Path
 from typing import Any
 
 from anchorfold.errors import AnchorFoldError
-from anchorfold.vectors.arrow_rows import Columns, choose_columns, row_names, row_page
-from anchorfold.vectors.source import VectorPage, VectorSource, Wanted
-
-BATCH = 16
+from anchorfold.vectors.arrow_columns import BATCH, ArrowColumns, choose_columns, row_names, row_page
+from anchorfold.vectors.vector_source import PageFilter, VectorPage, VectorSource
 
 
 class LanceSource(VectorSource):
-    """The table is the folder's only one, or the one that is named as its collection."""
+    """Rows of the only table of a folder, or of the table given as collection."""
 
-    what = "a Lance dataset or LanceDB folder"
+    description = "a Lance dataset or LanceDB folder"
 
     @classmethod
-    def claims(cls, address: str) -> bool:
-        """A folder with that ending, or with such folders in it."""
+    def accepts(cls, address: str) -> bool:
+        """Return whether this is a .lance folder or a folder that contains one."""
         path = Path(address)
         return path.is_dir() and (path.suffix == ".lance" or next(path.glob("*.lance"), None) is not None)
 
     @property
     def identity(self) -> str:
-        """The dataset's folder."""
-        return os.path.join(*map(str, self._place)) + ".lance"
+        """Absolute path of the dataset."""
+        return os.path.join(*map(str, self._location)) + ".lance"
 
     @cached_property
-    def _place(self) -> tuple[Path, str]:
-        """The folder of the database, and the table's name."""
+    def _location(self) -> tuple[Path, str]:
+        """The folder of the database and the name of the table."""
         path = Path(os.path.abspath(self.address))
         if path.suffix == ".lance":
             return path.parent, path.stem
         tables = sorted(child.stem for child in path.glob("*.lance"))
         name = self.fields.collection or (tables[0] if len(tables) == 1 else None)
         if name not in tables:
-            raise AnchorFoldError(f"{self.address} holds the tables {', '.join(tables)}: name one with --collection.")
+            raise AnchorFoldError(f"{self.address} has the tables {', '.join(tables)}: name one with --collection.")
         return path, name
 
     @cached_property
@@ -49,7 +47,7 @@ class LanceSource(VectorSource):
             import lancedb
         except ImportError as error:
             raise AnchorFoldError("reading Lance tables requires lancedb: pip install 'anchorfold[lance]'.") from error
-        folder, name = self._place
+        folder, name = self._location
         try:
             return lancedb.connect(folder).open_table(name)
         except (OSError, ValueError, RuntimeError) as error:
@@ -58,21 +56,20 @@ class LanceSource(VectorSource):
     def __len__(self) -> int:
         return int(self._table.count_rows())
 
-    def pages(self, wanted: Wanted) -> Iterator[VectorPage]:
-        """A few rows at a time; first the names alone, so that vectors of pages that are there already are not read."""
+    def pages(self, is_needed: PageFilter) -> Iterator[VectorPage]:
+        """Read the names of all rows, then the vectors of the needed ones in batches."""
         columns = choose_columns(self._table.schema, self.fields, self.identity)
-        chosen = [(row, page) for row, page in self._names(columns) if wanted(*page)]
-        for start in range(0, len(chosen), BATCH):
-            names = dict(chosen[start : start + BATCH])
-            query = self._table.take_row_ids(list(names)).select([columns.vectors]).with_row_id()
-            table = query.to_arrow()
+        needed = [(row, page) for row, page in self._names(columns) if is_needed(*page)]
+        for start in range(0, len(needed), BATCH):
+            names = dict(needed[start : start + BATCH])
+            table = self._table.take_row_ids(list(names)).select([columns.vectors]).with_row_id().to_arrow()
             positions = {row: i for i, row in enumerate(table["_rowid"].to_pylist())}
             for row, page in names.items():
                 yield row_page(table, positions[row], columns, *page)
 
-    def _names(self, columns: Columns) -> list[tuple[int, tuple[str, int]]]:
-        """Every row's id, document and page, in the order of the ids: a scan promises none."""
-        _, table = self._place
+    def _names(self, columns: ArrowColumns) -> list[tuple[int, tuple[str, int]]]:
+        """Return id, document and page of every row, sorted by id: a scan has no defined order."""
+        _, table = self._location
         rows: list[tuple[int, tuple[str, int]]] = []
         query = self._table.search().select(columns.names or {"nothing": "0"}).with_row_id(True)
         for batch in query.to_batches(batch_size=4096):

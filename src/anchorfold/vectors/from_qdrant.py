@@ -1,4 +1,4 @@
-"""A Qdrant collection with multi-vectors: of a server, or of a folder that its client keeps."""
+"""Qdrant collections with multi-vectors, of a server or of a local folder."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import Any
 import numpy as np
 
 from anchorfold.errors import AnchorFoldError
-from anchorfold.index.export.to_qdrant import connect
-from anchorfold.vectors.source import (
+from anchorfold.exporters.to_qdrant import connect, qdrant_errors
+from anchorfold.vectors.vector_source import (
     DOCUMENT_FIELDS,
     PAGE_FIELDS,
+    PageFilter,
     VectorPage,
     VectorSource,
-    Wanted,
     choose_field,
     page_number,
 )
 
-NAMES, BATCH = 256, 16  # points a request, without and with their vectors
+NAME_BATCH, VECTOR_BATCH = 256, 16  # points per request, without and with vectors
 
 
 class QdrantSource(VectorSource):
-    """Points are pages; their payload names document and page, else a point's id is its document."""
+    """Points are pages. Payload fields contain document and page; without them the document is the id of the point."""
 
-    what = "the address of a Qdrant server, or a folder of its client"
+    description = "the URL of a Qdrant server, or a local folder of its client"
 
     @classmethod
-    def claims(cls, address: str) -> bool:
-        """An address of the web, or a folder with the client's files."""
+    def accepts(cls, address: str) -> bool:
+        """Return whether this is a URL, or a folder with the files of the Qdrant client."""
         folder = Path(address)
         return address.startswith(("http://", "https://")) or (
             (folder / "meta.json").is_file() and (folder / "collection").is_dir()
@@ -41,31 +41,22 @@ class QdrantSource(VectorSource):
 
     @property
     def identity(self) -> str:
-        """Where the server or folder is, and the collection."""
+        """URL or absolute path, and the collection."""
         address = self.address.rstrip("/") if "://" in self.address else os.path.abspath(self.address)
         return f"{address}/{self._collection}"
 
     @cached_property
     def _client(self) -> Any:
-        try:
-            return connect(self.address)
-        except RuntimeError as error:  # its folder is in use
-            raise AnchorFoldError(f"{self.address} cannot be opened: {error}") from error
+        return connect(self.address)
 
-    def _ask(self, question: str, *args: Any, **options: Any) -> Any:
-        try:
-            return getattr(self._client, question)(*args, **options)
-        except AnchorFoldError:
-            raise
-        except Exception as error:
-            why = (str(error) or type(error).__name__).splitlines()[0][:200]
-            raise AnchorFoldError(
-                f"Qdrant at {self.address} did not answer ({why}): run the command again to go on where it stopped."
-            ) from error
+    def _call(self, method: str, *args: Any, **options: Any) -> Any:
+        client = self._client
+        with qdrant_errors(self.address):
+            return getattr(client, method)(*args, **options)
 
     @cached_property
     def _collection(self) -> str:
-        names = sorted(c.name for c in self._ask("get_collections").collections)
+        names = sorted(c.name for c in self._call("get_collections").collections)
         name = self.fields.collection or (names[0] if len(names) == 1 else None)
         if name is None or name not in names:
             raise AnchorFoldError(
@@ -75,47 +66,49 @@ class QdrantSource(VectorSource):
 
     @cached_property
     def _vectors(self) -> str:
-        """The name of the multi-vector; empty if it has none."""
-        params = self._ask("get_collection", self._collection).config.params.vectors
-        several = params if isinstance(params, dict) else {"": params}
-        names = [key for key, vector in several.items() if vector.multivector_config is not None]
+        """The name of the multi-vector; empty for an unnamed one."""
+        params = self._call("get_collection", self._collection).config.params.vectors
+        by_name = params if isinstance(params, dict) else {"": params}
+        names = [key for key, vector in by_name.items() if vector.multivector_config is not None]
         name: str | None = self.fields.vectors
         if name is None and len(names) == 1:
             name = names[0]
         if name is None or name not in names:
             raise AnchorFoldError(
-                f"the collection {self._collection} has {'several multi-vectors' if names else 'no such multi-vector'} "
-                f"({', '.join(names) or 'none at all'}): name one with --vectors."
+                f"the collection {self._collection} has {'several multi-vectors' if names else 'no multi-vectors'} "
+                f"({', '.join(names) or 'none'}): name one with --vectors-field."
             )
         return name
 
     def __len__(self) -> int:
-        return int(self._ask("count", self._collection, exact=True).count)
+        return int(self._call("count", self._collection, exact=True).count)
 
-    def pages(self, wanted: Wanted) -> Iterator[VectorPage]:
-        """In the order of the points' ids; vectors are asked for in small numbers, and of wanted pages alone."""
+    def pages(self, is_needed: PageFilter) -> Iterator[VectorPage]:
+        """Read the needed points in batches, ordered by id."""
         vectors = [self._vectors] if self._vectors else True
-        points = ((point, page) for point, page in self._names() if wanted(*page))
-        while batch := dict(islice(points, BATCH)):
-            records = self._ask("retrieve", self._collection, list(batch), with_payload=False, with_vectors=vectors)
+        points = ((point, page) for point, page in self._names() if is_needed(*page))
+        while batch := dict(islice(points, VECTOR_BATCH)):
+            records = self._call("retrieve", self._collection, list(batch), with_payload=False, with_vectors=vectors)
             stored = {record.id: record.vector for record in records}
             for point, (document, page) in batch.items():
                 vector = stored.get(point)
                 vector = vector.get(self._vectors) if isinstance(vector, dict) else vector
                 if vector is None:
-                    yield VectorPage(document, page, None, f"the point {point} has no such vectors")
+                    yield VectorPage(document, page, None, f"point {point} has no vectors")
                 else:
                     yield VectorPage(document, page, np.asarray(vector, np.float32))
 
     def _names(self) -> Iterator[tuple[Any, tuple[str, int]]]:
-        first = self._ask("scroll", self._collection, limit=1, with_payload=True)[0]
+        first = self._call("scroll", self._collection, limit=1, with_payload=True)[0]
         keys = list(first[0].payload or {}) if first else []
         document = choose_field(self.fields.document, DOCUMENT_FIELDS, keys, self.identity) if first else None
         page = choose_field(self.fields.page, PAGE_FIELDS, keys, self.identity) if first else None
-        payload = [key for key in (document, page) if key is not None] or False
+        fields = [key for key in (document, page) if key is not None] or False
         offset: Any = None
         while True:
-            records, offset = self._ask("scroll", self._collection, limit=NAMES, offset=offset, with_payload=payload)
+            records, offset = self._call(
+                "scroll", self._collection, limit=NAME_BATCH, offset=offset, with_payload=fields
+            )
             for record in records:
                 values = record.payload or {}
                 name = str(values.get(document, record.id)) if document else str(record.id)

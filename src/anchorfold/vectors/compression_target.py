@@ -1,4 +1,4 @@
-"""Where compressed vectors go: an index, or by way of one into an export."""
+"""Targets of compressed vectors: an index, or an export written from an intermediate index."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from anchorfold.backbones.calibrations import cache_folder
+from anchorfold.backbones.weights import cache_folder
 from anchorfold.compressors import Compressor
 from anchorfold.errors import AnchorFoldError
-from anchorfold.index import Index
-from anchorfold.index.export import EXPORTERS, CollectionSize
-from anchorfold.index.store.folder import is_index
-from anchorfold.index.store.lock import writer_lock
-from anchorfold.vectors.source import VectorSource
+from anchorfold.exporters import EXPORTERS, CollectionSize
+from anchorfold.indexes.index import Index
+from anchorfold.storage.database import is_index
+from anchorfold.storage.lock import writer_lock
+from anchorfold.vectors.vector_source import VectorSource
 
-MAX_NAME = 64  # characters of the address in the name of a folder
+MAX_NAME = 64  # characters of the address in a folder name
 
 
 @dataclass(frozen=True)
-class Target:
+class CompressionTarget:
     """An index (`exporter` None) or an export: `address` is its folder, file or URL.
 
-    An export is written from an intermediate index, which makes it resumable and keeps memory flat. It is stored beside
+    An export is written from an intermediate index, which makes it resumable and limits memory. It is stored beside
     the file, or in the cache folder for a database, and is removed once the export is complete.
     """
 
@@ -40,7 +40,7 @@ class Target:
 
     @property
     def is_file(self) -> bool:
-        """Whether it is written as a file."""
+        """Whether the target is a file."""
         return self.exporter is not None and EXPORTERS[self.exporter].is_file
 
     def folder(self, source: VectorSource, compressor: Compressor, bits: int | None) -> Path:
@@ -51,18 +51,25 @@ class Target:
         """
         if self.exporter is None:
             return Path(self.address)
-        self._require_bits(bits)
-        settings = [source.identity, repr(source.fields), compressor.name, repr(compressor.options), bits]
+        supported = EXPORTERS[self.exporter].bits
+        if bits is not None and bits not in supported:
+            instead = "use --quantization" if "quantization" in EXPORTERS[self.exporter].options else "omit --bits"
+            raise AnchorFoldError(
+                f"--bits {bits} cannot be stored in {self.address}: {self.exporter} supports "
+                f"{' or '.join(map(str, supported))} bits per vector component. Instead, {instead}, or compress into "
+                "an index (-o NAME.index)."
+            )
+        parts = [source.identity, repr(source.fields), compressor.name, repr(compressor.options), bits]
         if self.is_file:
-            return Path(f"{self.address}.{_key(settings)}.unfinished")
+            return Path(f"{self.address}.{_key(parts)}.unfinished")
         is_url = "://" in self.address
         address = self.address if is_url else os.path.abspath(self.address)
         host = urlsplit(self.address).hostname if is_url else os.path.basename(address)  # no user and password
         name = re.sub(r"[^A-Za-z0-9.]+", "-", host or "")[:MAX_NAME]
-        return cache_folder() / "unfinished" / f"{name}.{_key([*settings, address, self.collection])}"
+        return cache_folder() / "unfinished" / f"{name}.{_key([*parts, address, self.collection])}"
 
     def discard_empty(self, folder: Path) -> int:
-        """Remove an intermediate index without pages after a run that did not finish; returns the pages that are kept.
+        """Remove an intermediate index without pages after an unfinished run; return its number of pages.
 
         Raises:
             LockedError: another process is writing to it.
@@ -75,24 +82,13 @@ class Target:
                 shutil.rmtree(folder)
         return pages
 
-    def _require_bits(self, bits: int | None) -> None:
-        assert self.exporter is not None
-        supported = EXPORTERS[self.exporter].bits
-        if bits is not None and bits not in supported:
-            widths = " or ".join(map(str, supported))
-            instead = "use --quantization" if "quantization" in EXPORTERS[self.exporter].options else "leave --bits out"
-            raise AnchorFoldError(
-                f"--bits {bits} cannot be stored in {self.address}: {self.exporter} takes {widths} bits per vector "
-                f"component. Instead, {instead}, or compress into an index (--to NAME.index)."
-            )
-
     def export(
         self,
         folder: Path,
         progress: Callable[[int], None] | None = None,
         announce: Callable[[CollectionSize], None] | None = None,
     ) -> int:
-        """Write what was compressed into a folder to the target, and remove the folder; returns pages written.
+        """Export an intermediate index, remove it, and return the number of pages.
 
         Args:
             folder: the intermediate index.
@@ -100,7 +96,7 @@ class Target:
             announce: called with the size that a collection will take, if the target estimates it.
         """
         if self.exporter is None:
-            raise AnchorFoldError(f"{self.address} is an index: it needs no export.")
+            raise AnchorFoldError(f"{self.address} is an index and needs no export.")
         exporter = EXPORTERS[self.exporter]
         options = exporter.require_options({"quantization": self.quantization})
         if "announce" in exporter.options:
@@ -112,34 +108,35 @@ class Target:
         return written
 
 
-def _key(settings: list[Any]) -> str:
-    return hashlib.blake2b(json.dumps(settings).encode(), digest_size=4).hexdigest()
+def _key(parts: list[Any]) -> str:
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=4).hexdigest()
 
 
 def choose_target(
     address: str, exporter: str | None = None, collection: str | None = None, quantization: str | None = None
-) -> Target:
-    """What an address means: `exporter` if given, a file by its ending, a database by its URL; else an index.
+) -> CompressionTarget:
+    """Choose the target: `exporter` if given, a file by its extension, a database by its URL; else an index.
 
-    >>> choose_target("small.parquet").exporter, choose_target("http://localhost:6333").exporter
-    ('parquet', 'qdrant')
-    >>> choose_target("small.index").exporter is None
-    True
+    Examples:
+        >>> choose_target("small.parquet").exporter, choose_target("http://localhost:6333").exporter
+        ('parquet', 'qdrant')
+        >>> choose_target("small.index").exporter is None
+        True
     """
     if exporter is None:
-        ending = Path(address).suffix.lower().removeprefix(".")
+        extension = Path(address).suffix.lower().removeprefix(".")
         if "://" in address:
             exporter = "qdrant"
-        elif ending in EXPORTERS.names() and EXPORTERS[ending].is_file:
-            exporter = ending
+        elif extension in EXPORTERS.names() and EXPORTERS[extension].is_file:
+            exporter = extension
     elif exporter == "index":
         exporter = None
     else:
-        _ = EXPORTERS[exporter]  # says which there are
+        _ = EXPORTERS[exporter]  # raises an error that lists the exporters
     if collection is not None and (exporter is None or not EXPORTERS[exporter].has_collections):
-        raise AnchorFoldError(f"{address} has no collections: leave --to-collection out.")
+        raise AnchorFoldError(f"{address} has no collections: omit --target-collection.")
     if quantization is not None:
         if exporter is None:
             raise AnchorFoldError(f"--quantization cannot be used with the index {address}: use --bits.")
         EXPORTERS[exporter].require_options({"quantization": quantization})
-    return Target(address, exporter, collection, quantization)
+    return CompressionTarget(address, exporter, collection, quantization)

@@ -1,4 +1,4 @@
-"""From a source into an index or an export: streamed, resumable, nothing lost and nothing twice."""
+"""Compression of a source into an index or an export: streamed and resumable."""
 
 import random
 import time
@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from anchorfold import Index, SemanticClustering, compress_vectors
-from anchorfold.backbones.calibrations import cache_folder
+from anchorfold.backbones.weights import cache_folder
 from anchorfold.compressors import FullIndex, Pooling1D
 from anchorfold.errors import AnchorFoldError, LockedError, MismatchError
-from anchorfold.index.store.folder import is_index
-from anchorfold.index.store.lock import writer_lock
-from anchorfold.vectors import Fields, VectorPage, VectorSource, compress_source, open_source, run
-from anchorfold.vectors.target import choose_target
+from anchorfold.storage.database import is_index
+from anchorfold.storage.lock import writer_lock
+from anchorfold.vectors import FieldNames, VectorPage, VectorSource, compress_source, compression_run, open_source
+from anchorfold.vectors.compression_target import choose_target
 from tests import forked
 
 DIM = 16
@@ -40,12 +40,12 @@ def folder(tmp_path):
 def stored(index):
     """Vectors by document and page."""
     opened = Index.open(index)
-    names = opened._store.read(lambda snapshot: [(page.document, page.page) for page in snapshot.pages()])
-    return {name: opened.page(*name)[0].vectors for name in names}
+    names = opened.store.read(lambda snapshot: [(page.document, page.page) for page in snapshot.pages()])
+    return {name: opened.page(*name).vectors for name in names}
 
 
 class TestIndex:
-    def test_it_holds_what_the_compressor_gives(self, folder, tmp_path):
+    def test_stored_vectors(self, folder, tmp_path):
         report = compress_source(open_source(str(folder)), tmp_path / "i", SemanticClustering(0.2), bits=32)
         assert (report.pages, report.vectors, report.full_vectors, report.skipped) == (12, 72, 360, [])
         pages = stored(tmp_path / "i")
@@ -54,23 +54,23 @@ class TestIndex:
             (expected,) = compress_vectors([vectors_of(number)], SemanticClustering(0.2))
             torch.testing.assert_close(pages["report.pdf", number + 1], expected.vectors)
 
-    def test_it_can_be_searched_by_vectors_and_says_why_not_by_text(self, folder, tmp_path):
+    def test_search_by_vectors(self, folder, tmp_path):
         compress_source(open_source(str(folder)), tmp_path / "i", FullIndex())
         index = Index.open(tmp_path / "i")
-        hits = index.search_vectors([torch.from_numpy(vectors_of(7)[:3])], top=1)
+        hits = index.search_vectors([torch.from_numpy(vectors_of(7)[:3])], top_k=1)
         assert (hits[0][0].document, hits[0][0].page) == ("report.pdf", 8)
-        with pytest.raises(AnchorFoldError, match="nobody said which model"):
+        with pytest.raises(AnchorFoldError, match="created from existing vectors without a model name"):
             index.search("net revenue")
 
-    def test_a_named_model_makes_it_searchable_by_text(self, tmp_path):
-        nano = Index.create(tmp_path / "full.index", compressor=FullIndex()).model
+    def test_search_by_text(self, tmp_path):
+        nano = Index.create(tmp_path / "full.index", compressor=FullIndex()).encoder
         queries = nano.encode_queries(["revenue", "weather"])
         for number, query in enumerate(queries):
             np.save(tmp_path / f"{number}.npy", query.numpy())
         compress_source(open_source(str(tmp_path), kind="npy"), tmp_path / "i", FullIndex(), model="nano")
         assert [Index.open(tmp_path / "i").search(text, 1)[0].document for text in ("revenue", "weather")] == ["0", "1"]
 
-    def test_a_second_run_reads_nothing_again(self, folder, tmp_path, monkeypatch):
+    def test_stored_pages_are_not_read(self, folder, tmp_path, monkeypatch):
         compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2))
         np.save(folder / "new.npy", vectors_of(99))
         read = []
@@ -83,32 +83,32 @@ class TestIndex:
         report = compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2))
         assert (report.pages, report.unchanged, read) == (1, 12, ["new.npy"])
 
-    def test_two_sources_share_an_index(self, folder, tmp_path):
+    def test_two_sources(self, folder, tmp_path):
         np.savez(tmp_path / "more.npz", **{"report.pdf/1": vectors_of(50)})
         for source in (folder, tmp_path / "more.npz"):
             compress_source(open_source(str(source)), tmp_path / "i", Pooling1D(0.2))
         assert Index.open(tmp_path / "i").info().pages == 13
 
-    def test_another_method_or_type_is_refused(self, folder, tmp_path):
+    def test_other_compressor_or_bits(self, folder, tmp_path):
         compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2))
         for compressor, bits in ((Pooling1D(0.1), None), (Pooling1D(0.2), 8)):
-            with pytest.raises(MismatchError, match="was made with"):
+            with pytest.raises(MismatchError, match="was created with"):
                 compress_source(open_source(str(folder)), tmp_path / "i", compressor, bits=bits)
 
-    def test_another_dimension_is_refused(self, folder, tmp_path):
+    def test_other_dimension(self, folder, tmp_path):
         compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2))
         np.savez(tmp_path / "wide.npz", a=np.ones((4, DIM + 1)))
         with pytest.raises(MismatchError, match=f"dimension {DIM + 1}, the index has {DIM}"):
             compress_source(open_source(str(tmp_path / "wide.npz")), tmp_path / "i", Pooling1D(0.2))
 
-    def test_one_writer(self, folder, tmp_path):
+    def test_writer_lock(self, folder, tmp_path):
         compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2))
         with writer_lock(tmp_path / "i", 0), pytest.raises(LockedError):
             compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2), wait=0)
 
 
 class TestBadPages:
-    def test_they_are_skipped_with_a_reason(self, folder, tmp_path):
+    def test_skipped_with_a_reason(self, folder, tmp_path):
         np.save(folder / "flat.npy", np.ones(5))
         np.save(folder / "nan.npy", np.full((3, DIM), np.nan))
         np.save(folder / "none.npy", np.ones((0, DIM)))
@@ -117,45 +117,45 @@ class TestBadPages:
         report = compress_source(open_source(str(folder)), tmp_path / "i", Pooling1D(0.2))
         assert report.pages == 12
         reasons = dict(report.skipped)
-        assert reasons["flat page 1"] == "it has the shape (5,), not (vectors, dim)"
-        assert reasons["nan page 1"] == "it holds NaN or infinite values"
-        assert reasons["none page 1"] == "it has no vectors"
-        assert "not numbers" in reasons["text page 1"]
+        assert reasons["flat page 1"] == "shape (5,), expected (vectors, dim)"
+        assert reasons["nan page 1"] == "NaN or infinite values"
+        assert reasons["none page 1"] == "no vectors"
+        assert "expected numbers" in reasons["text page 1"]
         assert "dimension" in reasons["wide page 1"]
 
-    def test_nothing_but_bad_pages(self, tmp_path):
+    def test_no_valid_page(self, tmp_path):
         np.save(tmp_path / "flat.npy", np.ones(5))
-        with pytest.raises(AnchorFoldError, match=r"has no page with vectors \(flat page 1: it has the shape"):
+        with pytest.raises(AnchorFoldError, match=r"has no page with vectors \(flat page 1: shape"):
             compress_source(open_source(str(tmp_path)), tmp_path / "i", Pooling1D(0.2))
         assert not (tmp_path / "i").exists()
 
-    def test_two_pages_of_one_name_are_refused_also_by_the_second_run(self, tmp_path):
+    def test_duplicate_names(self, tmp_path):
         table = {"document": ["a", "b", "a"], "vectors": [vectors_of(n).tolist() for n in range(3)]}
         pq.write_table(pa.table(table), tmp_path / "x.parquet", row_group_size=1)
         for _ in range(2):
-            with pytest.raises(AnchorFoldError, match="two pages that are called 'a' page 1"):
+            with pytest.raises(AnchorFoldError, match="two pages named 'a' page 1"):
                 compress_source(open_source(str(tmp_path / "x.parquet")), tmp_path / "i", Pooling1D(0.2))
 
 
 class Counted(VectorSource):
-    """Pages that count how many of them are alive."""
+    """Counts the pages in memory."""
 
-    what, identity = "counted", "counted"
+    description, identity = "counted", "counted"
 
     def __init__(self, pages):
-        super().__init__("counted", Fields())
+        super().__init__("counted", FieldNames())
         self.count, self.references, self.most = pages, [], 0
 
     @classmethod
-    def claims(cls, address):
+    def accepts(cls, address):
         return False
 
     def __len__(self):
         return self.count
 
-    def pages(self, wanted):
+    def pages(self, is_needed):
         for number in range(self.count):
-            if wanted("a", number + 1):
+            if is_needed("a", number + 1):
                 page = VectorPage("a", number + 1, vectors_of(number))
                 self.references.append(weakref.ref(page))
                 yield page
@@ -164,12 +164,12 @@ class Counted(VectorSource):
 
 
 class TestStreaming:
-    def test_pages_are_let_go_one_by_one(self, tmp_path):
+    def test_memory(self, tmp_path):
         source = Counted(40)
         assert compress_source(source, tmp_path / "i", Pooling1D(0.2)).pages == 40
         assert source.most <= 2
 
-    def test_stopping_keeps_what_is_done(self, tmp_path):
+    def test_stop(self, tmp_path):
         reports: list[int] = []
         stop = lambda: bool(reports) and reports[-1] >= 5  # noqa: E731
         report = compress_source(
@@ -180,10 +180,10 @@ class TestStreaming:
         report = compress_source(Counted(40), tmp_path / "i", Pooling1D(0.2))
         assert (report.unchanged, report.pages) == (5, 35)
 
-    def test_an_error_keeps_what_is_done(self, tmp_path):
+    def test_error_of_the_source(self, tmp_path):
         class Breaking(Counted):
-            def pages(self, wanted):
-                yield from super().pages(wanted)
+            def pages(self, is_needed):
+                yield from super().pages(is_needed)
                 raise AnchorFoldError("the source is gone.")
 
         with pytest.raises(AnchorFoldError, match="gone"):
@@ -193,7 +193,7 @@ class TestStreaming:
 
 class TestExports:
     @pytest.mark.parametrize("ending", ["parquet", "npz"])
-    def test_files_hold_what_an_index_would(self, folder, tmp_path, ending):
+    def test_files(self, folder, tmp_path, ending):
         target, source = choose_target(str(tmp_path / f"small.{ending}")), open_source(str(folder))
         between = target.folder(source, SemanticClustering(0.2), None)
         compress_source(source, between, SemanticClustering(0.2))
@@ -206,7 +206,7 @@ class TestExports:
         (expected,) = compress_vectors([vectors_of(4)], SemanticClustering(0.2))
         np.testing.assert_allclose(again["report.pdf", 5], expected.vectors, atol=1e-3)
 
-    def test_what_lies_between_belongs_to_its_settings(self, folder, tmp_path):
+    def test_intermediate_index_per_settings(self, folder, tmp_path):
         target, source = choose_target(str(tmp_path / "small.npz")), open_source(str(folder))
         folders = {
             target.folder(source, Pooling1D(0.2), None),
@@ -216,9 +216,7 @@ class TestExports:
         assert len(folders) == 3
         assert target.folder(source, Pooling1D(0.2), None) in folders
 
-    def test_the_intermediate_index_of_a_database_does_not_depend_on_the_working_folder(
-        self, folder, tmp_path, monkeypatch
-    ):
+    def test_intermediate_index_of_a_database(self, folder, tmp_path, monkeypatch):
         source = open_source(str(folder))
         at = choose_target("http://localhost:6333").folder(source, Pooling1D(0.2), None)
         monkeypatch.chdir(tmp_path)
@@ -226,7 +224,7 @@ class TestExports:
         assert at.parent == cache_folder() / "unfinished"
         assert choose_target("http://localhost:6333", collection="x").folder(source, Pooling1D(0.2), None) != at
 
-    def test_an_intermediate_index_that_another_process_fills_is_left_alone(self, folder, tmp_path):
+    def test_locked_intermediate_index(self, folder, tmp_path):
         target = choose_target(str(tmp_path / "small.npz"))
         between = target.folder(open_source(str(folder)), Pooling1D(0.2), None)
         between.mkdir()
@@ -236,11 +234,11 @@ class TestExports:
         assert not between.exists()
 
     @pytest.mark.parametrize("address", ["small.npz", "small.parquet", "http://localhost:6333"])
-    def test_bits_that_a_target_cannot_store_are_refused(self, folder, address):
-        with pytest.raises(AnchorFoldError, match=f"--bits 4 cannot be stored in {address}: .* takes 16 or 32 bits"):
+    def test_unsupported_bits(self, folder, address):
+        with pytest.raises(AnchorFoldError, match=f"--bits 4 cannot be stored in {address}: .* supports 16 or 32 bits"):
             choose_target(address).folder(open_source(str(folder)), Pooling1D(0.2), 4)
 
-    def test_what_an_address_means(self):
+    def test_choose_target(self):
         assert choose_target("http://localhost:6333", collection="x").exporter == "qdrant"
         assert choose_target("folder", "qdrant").exporter == "qdrant"
         assert choose_target("odd.npz", "index").exporter is None
@@ -251,13 +249,13 @@ class TestExports:
 
 
 def work(source, index):
-    """What a process does until it is killed."""
-    run.COMMIT_PAGES = 3
+    """Run slowly, with small commits."""
+    compression_run.COMMIT_PAGES = 3
     compress_source(open_source(source), index, Pooling1D(0.2), progress=lambda _: time.sleep(0.01))
 
 
 @pytest.mark.slow
-def test_a_killed_run_is_finished_by_the_same_command(tmp_path):
+def test_resume_after_kill(tmp_path):
     np.savez(tmp_path / "x.npz", **{f"a/{n}": vectors_of(n) for n in range(1, 61)})
     index, rng, before = tmp_path / "i", random.Random(3), 0
     for kill in (True, True, False):
@@ -279,8 +277,8 @@ def test_a_killed_run_is_finished_by_the_same_command(tmp_path):
     assert all(torch.equal(killed[name], undisturbed[name]) for name in undisturbed)
 
 
-def test_an_index_is_compressed_into_itself_and_needs_no_export(tmp_path):
+def test_index_target(tmp_path):
     source, target = Counted(1), choose_target(str(tmp_path / "x.index"))
     assert target.folder(source, Pooling1D(0.2), None) == tmp_path / "x.index"
-    with pytest.raises(AnchorFoldError, match="is an index: it needs no export"):
+    with pytest.raises(AnchorFoldError, match="is an index and needs no export"):
         target.export(tmp_path)
