@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from anchorfold.index.store.checking import check
-from anchorfold.index.store.snapshot import Snapshot, StoredPage
+from anchorfold.storage.checking import check
+from anchorfold.storage.snapshot import Snapshot, StoredPage
 
 
 def contents(index) -> dict:
     """Each live page by document and number: its bytes, and where they come from."""
     assert check(index.path) == []
-    return index._store.read(_pages)
+    return index.store.read(_pages)
 
 
 def _pages(snapshot: Snapshot) -> dict:

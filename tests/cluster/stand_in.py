@@ -1,6 +1,6 @@
-"""A backbone for workers of a test cluster: the number reader, which may be slow, fall ill or die of a page.
+"""A backbone for workers of a test cluster: the number reader, which may be slow, raise or end the process on a page.
 
-The nodes find it as they would find another package's: by an entry point (`nodes.py` writes one).
+The nodes find it by an entry point, which `nodes.py` writes.
 """
 
 import os
@@ -16,9 +16,9 @@ DEADLY, BROKEN, UNREADABLE, UNEXPECTED = 666, 777, 888, 999
 
 
 class ClusterReader(NumberReader):
-    name, fingerprint, default_batch = NAME, "number-cluster-1", 4
+    name, fingerprint, default_batch_size = NAME, "number-cluster-1", 4
 
-    def encode_pages(self, images, compressor=None, batch_size=None):
+    def encode_documents(self, images, compressor=None, batch_size=None):
         images = list(images)
         for image in images:
             number = read_number(image)
@@ -31,7 +31,7 @@ class ClusterReader(NumberReader):
                 raise ValueError("the stand-in does not like it")
             if number == UNEXPECTED:
                 raise KeyError("surprise")
-        return super().encode_pages(images, compressor, batch_size)
+        return super().encode_documents(images, compressor, batch_size)
 
 
 def load(_checkpoint):

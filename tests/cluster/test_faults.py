@@ -1,4 +1,4 @@
-"""Workers, nodes and drivers that die while two real nodes index: nothing lost, nothing twice."""
+"""Workers, nodes and drivers that die during indexing on two real nodes: no page is lost or stored twice."""
 
 import os
 import signal
@@ -11,8 +11,8 @@ import pytest
 
 from anchorfold.cluster import Cluster
 from anchorfold.errors import DiskFullError
-from anchorfold.index.embedded import EmbeddedStore
-from anchorfold.index.progress import WorkerProgress
+from anchorfold.ingestion.progress import WorkerProgress
+from anchorfold.retrieval.embedded_store import EmbeddedStore
 from tests.cluster.conftest import NODE_SECONDS, PAGES, ensure_nodes, living
 from tests.cluster.contents import contents
 from tests.cluster.nodes import ROOT
@@ -25,7 +25,7 @@ DRIVER = """
 import sys
 from anchorfold import Index
 from anchorfold.cluster import Cluster
-from anchorfold.index import ingest
+from anchorfold.ingestion import ingest
 ingest.COMMIT_PAGES = 4
 index = Index.open(sys.argv[2])
 print("ready", flush=True)
@@ -54,18 +54,18 @@ def test_workers_that_are_killed_are_replaced(cluster, make_index, documents, ex
     def progress(state):
         last[:] = state.workers
         if state.pages >= 20 * (len(killed) + 1) and len(killed) < 3:
-            victim = next(w for w in state.workers if not w.gone and process_of(w) not in killed)
+            victim = next(w for w in state.workers if not w.dead and process_of(w) not in killed)
             killed.append(process_of(victim))
             os.kill(killed[-1], signal.SIGKILL)
 
     report = index.add(documents, cluster=cluster, progress=progress)
     assert report.skipped == []
     assert contents(index) == expected
-    assert {process_of(worker) for worker in last if worker.gone} <= set(killed)
+    assert {process_of(worker) for worker in last if worker.dead} <= set(killed)
     assert len(killed) == 3
 
 
-def test_a_document_that_kills_three_workers_is_one_line_and_skipped(nodes, make_index, documents, expected):
+def test_a_document_that_kills_three_workers_is_skipped(nodes, make_index, documents, expected):
     write_pdf(documents / "deadly.pdf", [301, 302, DEADLY])
     write_pdf(documents / "surprising.pdf", [303, UNEXPECTED])
     index = make_index()
@@ -80,10 +80,10 @@ def test_a_document_that_kills_three_workers_is_one_line_and_skipped(nodes, make
         ("surprising.pdf", "cannot be read by the workers (KeyError('surprise'))"),
     ]
     assert contents(index) == expected
-    assert sum(worker.gone for worker in last) == 3
+    assert sum(worker.dead for worker in last) == 3
 
 
-def test_a_node_that_dies_is_done_without_and_a_new_one_is_taken_up(nodes, make_index, documents, expected, tmp_path):
+def test_a_dead_node_is_replaced_by_a_new_one(nodes, make_index, documents, expected, tmp_path):
     index = make_index()
     workers: list[WorkerProgress] = []
     steps: list[str] = []
@@ -117,7 +117,7 @@ def test_a_node_that_dies_is_done_without_and_a_new_one_is_taken_up(nodes, make_
     assert busy(), "the new node did nothing"
 
 
-def test_a_node_that_falls_silent_is_done_without(nodes, make_index, documents, expected):
+def test_an_unresponsive_node_is_replaced(nodes, make_index, documents, expected):
     """As when the network between the driver and a node is cut: connections stay, and nothing comes."""
     index, number = make_index(), len(nodes.processes) - 1
     silenced: list[psutil.Process] = []
@@ -135,7 +135,7 @@ def test_a_node_that_falls_silent_is_done_without(nodes, make_index, documents, 
     assert contents(index) == expected
 
 
-def test_a_driver_that_is_killed_loses_nothing_and_a_rerun_goes_on(nodes, make_index, documents, expected):
+def test_a_killed_driver_loses_no_committed_page(nodes, make_index, documents, expected):
     index = make_index()
     command = [sys.executable, "-c", DRIVER, documents, index.path, nodes.address]
     environment = {**nodes.environment, "PYTHONPATH": f"{nodes.path}{os.pathsep}{ROOT}"}
@@ -154,7 +154,7 @@ def test_a_driver_that_is_killed_loses_nothing_and_a_rerun_goes_on(nodes, make_i
     assert before.items() <= after.items()
 
 
-def test_a_full_disk_is_one_sentence_and_a_rerun_goes_on(one_worker, make_index, documents, expected, monkeypatch):
+def test_a_full_disk_is_an_error_and_the_run_can_be_repeated(one_worker, make_index, documents, expected, monkeypatch):
     index = make_index()
     append, commits = EmbeddedStore.append, []
 

@@ -1,4 +1,4 @@
-"""Indexing with two real nodes gives what one process gives."""
+"""Indexing on two real nodes gives the same index as one process."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from PIL import Image
 
 from anchorfold.cluster import Cluster
 from anchorfold.errors import AnchorFoldError, BrokenModelError
-from anchorfold.index.progress import WorkerProgress
+from anchorfold.ingestion.progress import WorkerProgress
 from tests.cluster.conftest import PAGES
 from tests.cluster.contents import contents
 from tests.cluster.stand_in import BROKEN, UNREADABLE, ClusterReader
@@ -17,7 +17,7 @@ from tests.number_reader import page_image, write_pdf
 pytestmark = pytest.mark.slow
 
 
-def test_the_same_rows_as_one_process_with_both_nodes_at_work(cluster, make_index, documents):
+def test_two_nodes_write_the_same_rows_as_one_process(cluster, make_index, documents):
     (documents / "bad.pdf").write_text("nonsense")
     page_image(5).save(documents / "picture.png")
     write_pdf(documents / "unreadable.pdf", [1, UNREADABLE, 3])
@@ -32,7 +32,7 @@ def test_the_same_rows_as_one_process_with_both_nodes_at_work(cluster, make_inde
     shares = [share for share, _ in last]
     assert shares == sorted(shares)
     assert sum(worker.pages for worker in last[-1][1]) == report.pages
-    assert together.search("page 233", top=1)[0].page == 34
+    assert together.search("page 233", top_k=1)[0].page == 34
     # A second run reads what could not be encoded again, and nothing else; a changed document replaces the old one.
     write_pdf(documents / "3.pdf", [400, 401])
     again = together.add(documents, cluster=cluster)
@@ -41,7 +41,7 @@ def test_the_same_rows_as_one_process_with_both_nodes_at_work(cluster, make_inde
     assert contents(together) == contents(alone)
 
 
-def test_a_long_document_is_shared_and_a_slow_committer_stops_new_tasks(nodes, make_index, tmp_path):
+def test_a_long_document_is_split_and_a_slow_committer_pauses_workers(nodes, make_index, tmp_path):
     path = write_pdf(tmp_path / "long.pdf", [100 + number % 400 for number in range(800)])
     index = make_index()
     workers: list[WorkerProgress] = []
@@ -60,7 +60,7 @@ def test_a_long_document_is_shared_and_a_slow_committer_stops_new_tasks(nodes, m
     assert max(ahead) <= 4 * 8
 
 
-def test_documents_that_workers_do_not_see_are_sent_in_pieces(nodes, make_index, documents, tmp_path):
+def test_documents_without_shared_storage_are_transferred_in_chunks(nodes, make_index, documents, tmp_path):
     noise = np.random.default_rng(1).integers(0, 255, (2000, 3000, 3), dtype=np.uint8)
     Image.fromarray(noise).save(documents / "large.tiff")
     assert (documents / "large.tiff").stat().st_size > 2 * 8_000_000
@@ -71,7 +71,7 @@ def test_documents_that_workers_do_not_see_are_sent_in_pieces(nodes, make_index,
     assert together.add(documents).unchanged == 11
 
 
-def test_stopping_commits_what_is_under_way_and_goes_on_later(one_worker, make_index, documents):
+def test_stopping_commits_running_tasks(one_worker, make_index, documents):
     index = make_index()
     seen = []
     report = index.add(
@@ -80,19 +80,19 @@ def test_stopping_commits_what_is_under_way_and_goes_on_later(one_worker, make_i
     assert report.interrupted
     stored = contents(index)
     assert 20 <= report.pages == len(stored) < PAGES
-    assert index.add(documents).pages == PAGES - report.pages  # one process goes on where a cluster stopped
+    assert index.add(documents).pages == PAGES - report.pages  # a local run resumes a cluster run
     assert len(contents(index)) == PAGES
 
 
-def test_a_document_that_changes_meanwhile_is_done_again(one_worker, make_index, tmp_path):
+def test_a_document_that_changes_during_the_run_is_read_again(one_worker, make_index, tmp_path):
     path = write_pdf(tmp_path / "a.pdf", list(range(100, 160)))
     index = make_index()
     index.add(path, cluster=one_worker, progress=lambda p: write_pdf(path, [7, 8, 9]) if p.pages == 8 else None)
     assert [page for _, page in contents(index)] == [1, 2, 3]
-    assert index.search("page 8", top=1)[0].page == 2
+    assert index.search("page 8", top_k=1)[0].page == 2
 
 
-def test_a_model_that_is_broken_or_another_ends_the_run_with_one_sentence(one_worker, make_index, documents, tmp_path):
+def test_a_broken_or_different_model_ends_the_run_with_an_error(one_worker, make_index, documents, tmp_path):
     index = make_index()
     index.add(documents)
     write_pdf(documents / "broken.pdf", [BROKEN])
@@ -106,12 +106,12 @@ def test_a_model_that_is_broken_or_another_ends_the_run_with_one_sentence(one_wo
     from anchorfold import Index, Pooling1D
 
     other = Index.create(tmp_path / "other", Other(), Pooling1D(ratio=0.25))
-    with pytest.raises(BrokenModelError, match="was made with another model"):
+    with pytest.raises(BrokenModelError, match="was created with another model"):
         other.add(documents, cluster=one_worker)
 
 
 @pytest.mark.parametrize(("address", "sentence"), [("127.0.0.1:1", "nothing answers"), ("nonsense", "no address")])
-def test_a_cluster_that_is_not_there(monkeypatch, make_index, documents, address, sentence):
+def test_unreachable_cluster(monkeypatch, make_index, documents, address, sentence):
     import ray
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
@@ -119,7 +119,7 @@ def test_a_cluster_that_is_not_there(monkeypatch, make_index, documents, address
         make_index().add(documents, cluster=Cluster(address))
 
 
-def test_impossible_sizes_are_refused():
+def test_invalid_cluster_sizes_are_an_error():
     impossible: list[dict[str, Any]] = [{"workers": 0}, {"cpus": 0, "gpus": 0}, {"cpus": -1}, {"task_pages": 0}]
     for wrong in impossible:
         with pytest.raises(AnchorFoldError, match=r"at least 1|needs a CPU"):

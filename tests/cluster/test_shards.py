@@ -1,4 +1,4 @@
-"""Search over shards gives the ranks and scores of one process, or says that it cannot."""
+"""Search over shards returns the ranks and scores of one process, or an error."""
 
 import os
 import signal
@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from anchorfold import Index, Pooling1D, UnavailableError
+from anchorfold import Index, Pooling1D
 from anchorfold.cluster import ShardedIndex
 from anchorfold.cluster.shard import Shard
-from anchorfold.cluster.sharded import ShardSearch, _is_newer, shard_cpus
-from anchorfold.errors import AnchorFoldError
-from anchorfold.index import ingest
-from anchorfold.index.hits import Selection
-from anchorfold.index.searching import visual_hits
-from anchorfold.index.store import sqlite_store
-from anchorfold.index.store.records import Version
-from anchorfold.serve.app import create_app
-from anchorfold.serve.library import Library
+from anchorfold.cluster.sharded_index import ShardSearch, _is_newer, shard_cpus
+from anchorfold.errors import AnchorFoldError, UnavailableError
+from anchorfold.ingestion import ingest
+from anchorfold.retrieval.visual_search import visual_hits
+from anchorfold.server.app import create_app
+from anchorfold.server.service import IndexService
+from anchorfold.storage import segment
+from anchorfold.storage.hits import SearchRequest
+from anchorfold.storage.records import Version
 from tests.number_reader import NumberReader, write_pdf
 
 QUERIES = [f"page {number}" for number in (11, 24, 203, 250, 999)]
@@ -27,8 +27,8 @@ QUERIES = [f"page {number}" for number in (11, 24, 203, 250, 999)]
 def build(folder) -> Index:
     """Several segments, documents with equal pages, one that was replaced and one that was removed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ingest, "MOST_PAGES", 7)
-        patch.setattr(sqlite_store, "tiers_to_merge", lambda files: [])
+        patch.setattr(ingest, "MAX_COMMIT_PAGES", 7)
+        patch.setattr(segment, "tiers_to_merge", lambda files: [])
         index = Index.create(folder / "my.index", NumberReader(), Pooling1D(ratio=0.25))
         for d in range(1, 6):
             write_pdf(folder / "docs" / f"{d}.pdf", list(range(10 * d, 11 * d)))
@@ -38,7 +38,7 @@ def build(folder) -> Index:
         write_pdf(folder / "docs/5.pdf", [250, 251])
         index.add(folder / "docs")
         index.remove("*/1.pdf")
-        assert len(index.scanner().live.segments) > 1
+        assert len(index.store.pages.newest_scanner().live.segments) > 1
         return index
 
 
@@ -48,7 +48,7 @@ def index(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def steady_index(tmp_path_factory):
+def shared_index(tmp_path_factory):
     return build(tmp_path_factory.mktemp("shards"))
 
 
@@ -67,36 +67,36 @@ def encoded(queries) -> list[np.ndarray]:
         ("*long.pdf", "page > 3"),
     ],
 )
-def test_merged_rankings_are_those_of_one_process(steady_index, shards, documents, where):
-    index = steady_index
-    queries, live = encoded(QUERIES), index.scanner().live
+def test_merged_rankings_equal_those_of_one_process(shared_index, shards, documents, where):
+    index = shared_index
+    queries, live = encoded(QUERIES), index.store.pages.newest_scanner().live
     parts = [Shard(str(index.path), number, shards) for number in range(shards)]
-    selection = Selection(documents, where)
-    allowed = index._store.read(lambda snapshot: index._store.pages.allowed(snapshot, live, selection))
+    selection = SearchRequest(documents=documents, where=where)
+    allowed = index.store.read(lambda snapshot: index.store.pages.allowed(snapshot, live, selection))
     bits = None if allowed is None else np.packbits(allowed)
-    answers = [part.search(index.version, queries, 9, bits) for part in parts]
-    assert sum(answer.pages for answer in answers) == len(live)
+    results = [part.search(index.version, queries, 9, bits) for part in parts]
+    assert sum(result.pages for result in results) == len(live)
     if shards <= 8:
-        assert max(answer.pages for answer in answers) - min(answer.pages for answer in answers) <= 2 * len(
+        assert max(result.pages for result in results) - min(result.pages for result in results) <= 2 * len(
             live.segments
         )
     for number, expected in enumerate(index.search(QUERIES, 9, documents=documents, where=where, exact=True)):
-        merged = sorted((-score, page) for answer in answers for page, score in answer.rankings[number])[:9]
+        merged = sorted((-score, page) for result in results for page, score in result.rankings[number])[:9]
         ranking = [(page, -score) for score, page in merged]
-        hits = index._store.read(lambda snapshot, ranking=ranking: visual_hits(snapshot, live, [ranking])[0])
+        hits = index.store.read(lambda snapshot, ranking=ranking: visual_hits(snapshot, live, [ranking])[0])
         assert hits == expected
 
 
-def test_a_shard_answers_for_the_version_that_was_asked_for_or_for_none(index, tmp_path):
+def test_a_shard_returns_the_requested_version_or_none(index, tmp_path):
     part, queries, old = Shard(str(index.path), 0, 2), encoded(QUERIES[:1]), index.version
     before = part.search(old, queries, 3, None)
-    loaded = dict(part._parts)
+    cached = dict(part._parts)
     write_pdf(tmp_path / "new.pdf", [300])
     index.add(tmp_path / "new.pdf")
-    assert part.search(old, queries, 3, None) == before  # a query that is under way
+    assert part.search(old, queries, 3, None) == before  # a running query
     assert part.search(index.version, queries, 3, None).version == index.version
-    shared = loaded.keys() & part._parts.keys()
-    assert all(part._parts[number] is loaded[number] for number in shared if len(loaded[number]))
+    shared = cached.keys() & part._parts.keys()
+    assert all(part._parts[number] is cached[number] for number in shared if len(cached[number]))
     late = Shard(str(index.path), 0, 2).search(old, queries, 3, None)
     assert (late.version, late.rankings) == (index.version, ())
 
@@ -113,7 +113,9 @@ def _answers(ray, shard) -> bool:
 def test_shards_on_two_nodes(nodes, index, tmp_path):
     import ray
 
-    with ShardedIndex.open(index.path, NumberReader(), address=nodes.address, shards=2, cpus=0.5, limit=60) as sharded:
+    with ShardedIndex.open(
+        index.path, NumberReader(), address=nodes.address, shards=2, cpus=0.5, timeout=60
+    ) as sharded:
         for documents in (None, "*long.pdf"):
             assert sharded.search(QUERIES, documents=documents) == index.search(
                 QUERIES, documents=documents, exact=True
@@ -124,47 +126,47 @@ def test_shards_on_two_nodes(nodes, index, tmp_path):
             assert [hit.metadata for hit in hits[0]] == [hit.metadata for hit in index.search(QUERIES[0], where=where)]
         with pytest.raises(AnchorFoldError, match="contains no document that matches nothing"):
             sharded.search("page 11", documents="nothing")
-        assert sharded.page("long.pdf", 3)[1]["pages"] == 40
-        for mode in ("text", "hybrid"):  # the words are asked for here, by the router
+        assert sharded.page("long.pdf", 3).pages == 40
+        for mode in ("text", "hybrid"):  # text is searched in this process
             both = sharded.search("page 11", mode=mode), index.search("page 11", mode=mode, exact=True)
             assert both[0] == both[1]
-        # A new version is taken up.
+        # A new version is loaded.
         write_pdf(tmp_path / "new.pdf", [300, 301])
         index.add(tmp_path / "new.pdf")
-        assert sharded.search("page 301", top=1)[0].page == 2
-        # A shard that dies comes back, and the query waits for it.
-        search = sharded._store.pages
+        assert sharded.search("page 301", top_k=1)[0].page == 2
+        # A shard that dies is restarted, and the query waits for it.
+        search = sharded.store.pages
         assert isinstance(search, ShardSearch)
         victim = search.shards[0]
         os.kill(ray.get(victim.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
         assert sharded.search(QUERIES) == index.search(QUERIES, exact=True)
-        assert sharded.searched == 1.0
-        # One that does not come back: never a silent part of the answer.
+        assert sharded.store.pages.searched == 1.0
+        # A shard that is not restarted: a partial result is never returned silently.
         ray.kill(victim)  # which takes a moment
         while _answers(ray, victim):
             pass
-        search.limit = 1.0
+        search.timeout = 1.0
         with pytest.raises(UnavailableError, match="1 of 2 shards did not answer within 1 seconds"):
             sharded.search("page 11")
-        client = TestClient(create_app(Library(sharded)), base_url="http://localhost")
-        answer = client.get("/api/search", params={"q": "page 11"})
-        assert answer.status_code == 503
-        assert answer.json()["detail"].startswith("1 of 2 shards did not answer within 1 seconds: they are being")
+        client = TestClient(create_app(IndexService(sharded)), base_url="http://localhost")
+        result = client.get("/api/search", params={"q": "page 11"})
+        assert result.status_code == 503
+        assert result.json()["detail"].startswith("1 of 2 shards did not answer within 1 seconds: they are being")
         search.allow_partial = True
         assert sharded.search("page 11")
-        assert 0.3 < sharded.searched < 0.7
-        assert client.get("/api/search", params={"q": "page 11"}).json()["searched"] == sharded.searched
+        assert 0.3 < sharded.store.pages.searched < 0.7
+        assert client.get("/api/search", params={"q": "page 11"}).json()["searched"] == sharded.store.pages.searched
 
 
 @pytest.mark.parametrize(
     ("processors", "shards", "cpus"), [((1, 1), 2, 1), ((1, 1), 3, 0.5), ((4, 0), 4, 1), ((2,), 5, 0.33), ((), 2, 1)]
 )
-def test_shards_take_so_little_that_all_have_room(processors, shards, cpus):
+def test_cpus_per_shard_are_reduced_until_all_shards_fit(processors, shards, cpus):
     nodes = [{"Alive": True, "Resources": {"CPU": count}} for count in processors]
     assert shard_cpus([*nodes, {"Alive": False, "Resources": {"CPU": 8}}], shards) == cpus
 
 
-def test_no_shards_are_refused(index):
+def test_zero_shards_are_an_error(index):
     with pytest.raises(AnchorFoldError, match="at least 1 shard"), ShardedIndex.open(index.path, shards=0):
         pass
 
@@ -179,5 +181,5 @@ def test_no_shards_are_refused(index):
         (Version("b", 1, "q"), True),  # the index was re-created
     ],
 )
-def test_which_answers_of_shards_are_newer(found, newer):
+def test_is_newer(found, newer):
     assert _is_newer(found, Version("a", 3, "x")) is newer

@@ -1,9 +1,9 @@
-"""Past one machine: encoders on a Ray cluster, and one committer. Needs `anchorfold[ray]`.
+"""Distributed encoding and search on a Ray cluster, with a single committer. Requires `anchorfold[ray]`.
 
-Names are listed in `__init__.pyi` and imported when first used; Ray when a cluster is connected to. All other rooms
-work without it.
+Names are listed in `__init__.pyi` and imported on first use; Ray is imported when connecting to a cluster. No other
+package requires it.
 """
 
-import lazy_loader
+from anchorfold._lazy import attach_stub
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

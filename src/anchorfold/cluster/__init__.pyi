@@ -1,2 +1,2 @@
 from .cluster import Cluster as Cluster
-from .sharded import ShardedIndex as ShardedIndex
+from .sharded_index import ShardedIndex as ShardedIndex

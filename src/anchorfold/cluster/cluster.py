@@ -1,4 +1,4 @@
-"""`Cluster`: what `Index.add` takes to encode on other machines."""
+"""`Cluster`: encodes the pages of `Index.add` on other machines."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 from anchorfold.cluster.connection import connection
-from anchorfold.cluster.crew import Crew, CrewSize, Lost
-from anchorfold.cluster.work import Task, Work
-from anchorfold.documents.rendering import Request
+from anchorfold.cluster.task_queue import TaskQueue
+from anchorfold.cluster.worker_pool import LostTask, PoolSize, WorkerPool
+from anchorfold.documents.render_events import RenderRequest
 from anchorfold.errors import AnchorFoldError
-from anchorfold.index.progress import WorkerProgress
-from anchorfold.index.source import PageEvent, Recipe
+from anchorfold.ingestion.encoded_pages import EncodingJob, PageEvent
+from anchorfold.ingestion.progress import WorkerProgress
 
 TASK_PAGES = 16
-WAIT_SECONDS = 0.5  # between two looks at whether to stop
-STOP_SECONDS = 60.0  # that tasks under way are waited for when a run is stopped
+WAIT_SECONDS = 0.5  # between two polls of `stop`
+STOP_SECONDS = 60.0  # maximum wait for running tasks after a run is stopped
 
 
 class Cluster:
-    """A Ray cluster as a source of encoded pages. Workers load the index's model; this process commits.
+    """Ray cluster that encodes pages. Workers load the model of the index; this process commits.
 
     >>> index.add("reports", cluster=Cluster("10.0.0.1:6379", gpus=1))  # doctest: +SKIP
 
     Args:
-        address: `auto` for the cluster that this machine is a node of, `local` for one of this machine alone, or the
+        address: `auto` for the cluster of this node, `local` for a new cluster on this machine only, or the
             `host:port` of a head node.
-        workers: how many; as many as there is room for if None, also on nodes that come later.
-        cpus: a worker.
-        gpus: a worker; one if any node has some, else none, if None.
-        shared: whether workers may read documents from the paths that they have here. What they do not find there with
-            the same size and time is sent to them.
-        task_pages: pages of a task; a longer document is shared among workers.
+        workers: number of workers; if None, as many as fit on the nodes, including nodes that join later.
+        cpus: CPUs per worker.
+        gpus: GPUs per worker; if None, one if any node has GPUs, otherwise none.
+        shared: whether workers may read documents from the same paths (shared storage). Files that are missing there or
+            differ in size or modification time are sent to the workers.
+        task_pages: maximum pages per task; longer documents are split among workers.
     """
 
     def __init__(
@@ -55,53 +55,47 @@ class Cluster:
         self.shared, self.task_pages = shared, task_pages
 
     @contextmanager
-    def source(self, recipe: Recipe) -> Iterator[ClusterSource]:
-        """Workers that make pages by a recipe, for the time of one run."""
+    def source(self, job: EncodingJob) -> Iterator[ClusterPageSource]:
+        """Start a worker pool for one run and stop it at the end."""
         with connection(self.address) as ray:
             gpus = self.gpus if self.gpus is not None else float(ray.cluster_resources().get("GPU", 0) > 0)
-            with Crew(ray, recipe, CrewSize(self.workers, self.cpus, gpus), self.shared) as crew:
-                yield ClusterSource(crew, max(self.task_pages, recipe.batch_size or 1))
+            with WorkerPool(ray, job, PoolSize(self.workers, self.cpus, gpus), self.shared) as pool:
+                yield ClusterPageSource(pool, max(self.task_pages, job.batch_size or 1))
 
 
-class ClusterSource:
-    """Pages from a crew of workers.
+class ClusterPageSource:
+    """Page source backed by a worker pool.
 
     Args:
-        crew: the workers.
-        task_pages: pages of a task.
+        pool: the worker pool.
+        task_pages: maximum pages per task.
     """
 
-    def __init__(self, crew: Crew, task_pages: int) -> None:
-        self.crew, self.task_pages = crew, task_pages
+    def __init__(self, pool: WorkerPool, task_pages: int) -> None:
+        self.pool, self.task_pages = pool, task_pages
 
     @property
     def workers(self) -> Sequence[WorkerProgress]:
-        """All that were ever there."""
-        return self.crew.progress
+        """Progress of all workers of the run, including lost ones."""
+        return self.pool.progress
 
-    def events(self, requests: Sequence[Request], stop: Callable[[], bool]) -> Generator[PageEvent, None, None]:
-        """In the order in which workers finish. No task is given while whoever iterates is busy: memory stays flat."""
-        work = Work(requests, self.task_pages)
+    def events(self, requests: Sequence[RenderRequest], stop: Callable[[], bool]) -> Generator[PageEvent, None, None]:
+        """Yield events in completion order. No task is assigned while the consumer is busy, which bounds memory."""
+        tasks = TaskQueue(requests, self.task_pages)
         deadline: float | None = None
-        while work.left:
+        while tasks.unfinished:
             if deadline is None and stop():
                 deadline = time.monotonic() + STOP_SECONDS
             if deadline is None:
-                self.crew.supervise()
-                self._assign(work)
-            elif not self.crew.busy or time.monotonic() > deadline:
+                self.pool.start_missing_workers()
+                self.pool.assign(tasks)
+            elif not self.pool.busy or time.monotonic() > deadline:
                 return
-            for task, outcome in self.crew.wait(WAIT_SECONDS):
-                if isinstance(outcome, Lost):
-                    events = work.lose(task, outcome.why, outcome.died)
+            for task, outcome in self.pool.wait(WAIT_SECONDS):
+                if isinstance(outcome, LostTask):
+                    events = tasks.fail(task, outcome.reason, outcome.worker_died)
                 else:
-                    events = work.take(task, outcome, self.crew.count)
+                    events = tasks.complete(task, outcome, self.pool.count)
                 if deadline is None and not stop():
-                    self._assign(work)  # before the events: the worker goes on while they are committed
+                    self.pool.assign(tasks)  # before the events, so that workers continue during the commit
                 yield from events
-
-    def _assign(self, work: Work) -> None:
-        def next_task(idle: bool) -> Task | None:
-            return work.next_task(self.crew.count, idle)
-
-        self.crew.assign(next_task, self.task_pages)

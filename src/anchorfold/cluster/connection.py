@@ -1,4 +1,4 @@
-"""Ray, if it is installed, and a connection to a cluster."""
+"""Import Ray and connect to a cluster."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from anchorfold.errors import AnchorFoldError
+from anchorfold.errors import AnchorFoldError, os_reason
 
 CONNECT_SECONDS = 5.0
 
 
 def import_ray() -> Any:
-    """Ray, or one sentence on how to get it."""
+    """Return the Ray module, or raise AnchorFoldError with the install command."""
     try:
         import ray
     except ImportError as error:
@@ -29,35 +29,35 @@ def import_ray() -> Any:
 
 @contextmanager
 def connection(address: str) -> Iterator[Any]:
-    """Ray, connected to a cluster; a connection that is there already is used, and left open.
+    """Connect to a cluster and yield the Ray module; an existing connection is reused and left open.
 
     Args:
-        address: `auto` for the cluster that this machine is a node of, `local` for one of this machine alone that ends
-            with the connection, or the `host:port` of a head node.
+        address: `auto` for the cluster of this node, `local` for a new cluster on this machine only that ends with the
+            connection, or the `host:port` of a head node.
     """
     ray = import_ray()
     if ray.is_initialized():
         yield ray
         return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody was asked
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # users have not consented
     if address == "local":
         with _own_token(), _loopback_only():
-            yield from _connected(ray, address, {"include_dashboard": False})
+            yield from _connect(ray, address, {"include_dashboard": False})
         return
     if address != "auto":
-        _require_listener(address)
-    yield from _connected(ray, address, {})
+        _require_open_port(address)
+    yield from _connect(ray, address, {})
 
 
-def _connected(ray: Any, address: str, options: dict[str, Any]) -> Iterator[Any]:
+def _connect(ray: Any, address: str, options: dict[str, Any]) -> Iterator[Any]:
     handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
         if "InvalidAuthToken" in "".join(traceback.format_exception(error)):
             raise AnchorFoldError(
-                "this Ray cluster wants a token: set RAY_AUTH_MODE=token here and on every node, and RAY_AUTH_TOKEN to "
-                "what `ray get-auth-token` prints on the head."
+                "this Ray cluster requires a token: set RAY_AUTH_MODE=token here and on every node, and RAY_AUTH_TOKEN "
+                "to the output of `ray get-auth-token` on the head."
             ) from error
         where = "this machine is no node of a Ray cluster" if address == "auto" else f"no Ray cluster at {address}"
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -66,7 +66,7 @@ def _connected(ray: Any, address: str, options: dict[str, Any]) -> Iterator[Any]
             "alone."
         ) from error
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)  # Ray puts one in its place that ends the process at once
+        signal.signal(signal.SIGTERM, handler)  # Ray installs a handler that exits immediately
     try:
         yield ray
     finally:
@@ -75,9 +75,9 @@ def _connected(ray: Any, address: str, options: dict[str, Any]) -> Iterator[Any]
 
 @contextmanager
 def _own_token() -> Iterator[None]:
-    """A token for a cluster that ends with this process.
+    """Set an authentication token for a cluster that ends with this process.
 
-    Ray would write one to the user's home, and every cluster that is started later would want it of all of its nodes.
+    Otherwise Ray writes a token to the home directory, and later clusters require it on all of their nodes.
     """
     names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
     before = {name: os.environ.get(name) for name in names}
@@ -95,8 +95,8 @@ def _own_token() -> Iterator[None]:
 def _loopback_only() -> Iterator[None]:
     """Bind all processes of a new local cluster to 127.0.0.1.
 
-    Ray replaces a loopback address by that of a network interface and then listens on all interfaces, unless this
-    constant says that the platform has no clusters. It is the default on macOS and Windows.
+    Ray replaces a loopback address by that of a network interface and then binds to all interfaces, unless this
+    constant disables multi-node clusters, as it does by default on macOS and Windows.
     """
     from ray._private import ray_constants
 
@@ -108,8 +108,8 @@ def _loopback_only() -> Iterator[None]:
         ray_constants.ENABLE_RAY_CLUSTER = before
 
 
-def _require_listener(address: str) -> None:
-    """Ray itself would try for minutes."""
+def _require_open_port(address: str) -> None:
+    """Raise AnchorFoldError if the port is closed; Ray itself retries for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdigit():
         raise AnchorFoldError(f"{address!r} is no address of a cluster: give auto, local or HOST:PORT.")
@@ -117,5 +117,5 @@ def _require_listener(address: str) -> None:
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
     except OSError as error:
         raise AnchorFoldError(
-            f"nothing answers at {address} ({(error.strerror or str(error)).lower()}): is the head node running there?"
+            f"nothing answers at {address} ({os_reason(error)}): is the head node running there?"
         ) from error

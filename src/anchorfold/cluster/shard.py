@@ -1,6 +1,6 @@
-"""A shard: a part of every segment of an index in the memory of one process, and the best pages among them.
+"""A shard: searches a part of every segment of an index in the memory of one process.
 
-An actor of Ray that needs nothing of it itself.
+Runs as a Ray actor that does not use Ray directly.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from pathlib import Path
 
 import numpy as np
 
-from anchorfold.index.live import LivePages
-from anchorfold.index.scan import Scanner
-from anchorfold.index.store.records import Version
-from anchorfold.index.store.segment import Segment
-from anchorfold.index.store.snapshot import Snapshot
-from anchorfold.index.store.sqlite_store import SqliteStore
+from anchorfold.retrieval.live_pages import LivePages
+from anchorfold.retrieval.scan import Scanner
+from anchorfold.storage.records import Version
+from anchorfold.storage.segment import Segment
+from anchorfold.storage.snapshot import Snapshot
+from anchorfold.storage.sqlite_store import SqliteStore
 
-VERSIONS = 2  # that a shard can answer for: queries are under way while a new one is taken up
+CACHED_VERSIONS = 2  # in memory: queries on the previous version may still be running when a new one is loaded
 
 
 @dataclass(frozen=True)
-class ShardAnswer:
-    """The best pages of a shard for each query as (number of the page in the whole index, score), best first.
+class ShardResult:
+    """Top pages of a shard for each query as (page number in the whole index, score), best first.
 
-    `pages` is how many it looked through, in `seconds`. Nothing holds if `version` is not the one that was asked for.
+    `pages` is the number of scanned pages, `seconds` the duration. Invalid if `version` is not the requested one.
     """
 
     version: Version | None
@@ -39,7 +39,7 @@ class ShardAnswer:
 
 
 class SegmentPart:
-    """Some pages of a segment, from `first` to `last` (exclusive), copied into memory; else as a segment is."""
+    """Pages `first` to `last` (exclusive) of a segment, copied into memory, with the interface of a segment."""
 
     def __init__(self, segment: Segment, first: int, last: int) -> None:
         self.first = first
@@ -54,29 +54,33 @@ class SegmentPart:
         return len(self.version)
 
     def rows_of(self, row: int) -> slice:
-        """Where the vectors of a page are."""
+        """Return the rows of the vectors of a page."""
         return slice(self.starts[row], self.starts[row + 1])
 
     def coded(self, rows: slice | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The codes and scales of some vectors."""
+        """Return the codes and scales of the given rows."""
         return self.codes[rows], self.scales[rows] if len(self.scales) else self.scales
 
+    def verified(self, pages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return all codes and scales, which were verified when they were copied."""
+        return self.codes, self.scales
 
-def part_edges(segment: Segment, shards: int) -> np.ndarray:
-    """`(shards + 1,)` the first page of each shard's part, so that all hold about as many vectors."""
-    wanted = segment.starts[-1] * np.arange(1, shards) / shards
-    return np.concatenate(([0], np.searchsorted(segment.starts[1:], wanted), [len(segment)]))
+
+def part_boundaries(segment: Segment, shards: int) -> np.ndarray:
+    """Return the page boundaries `(shards + 1,)` that balance the number of vectors per shard."""
+    targets = segment.starts[-1] * np.arange(1, shards) / shards
+    return np.concatenate(([0], np.searchsorted(segment.starts[1:], targets), [len(segment)]))
 
 
 class Shard:
-    """Part `number` (from 0) of so many of an index.
+    """Shard `number` (from 0) of an index.
 
-    Of every segment it holds one part: what is added to an index is spread evenly, and nothing else is loaded anew.
+    It contains one part of every segment: new pages are distributed evenly, and only new segments are loaded.
 
     Args:
-        folder: the index.
-        number: which part.
-        shards: how many there are.
+        folder: the index folder.
+        number: number of this shard.
+        shards: number of shards.
     """
 
     def __init__(self, folder: str, number: int, shards: int) -> None:
@@ -84,22 +88,22 @@ class Shard:
         self.store = SqliteStore.open(Path(folder))
         self._lock = threading.Lock()
         self._parts: dict[object, SegmentPart] = {}
-        self._views: dict[Version, tuple[LivePages, np.ndarray]] = {}
+        self._cached: dict[Version, tuple[LivePages, np.ndarray]] = {}
 
     def search(
-        self, version: Version, queries: Sequence[np.ndarray], top: int, allowed: np.ndarray | None = None
-    ) -> ShardAnswer:
-        """The best pages of one version.
+        self, version: Version, queries: Sequence[np.ndarray], top_k: int, allowed: np.ndarray | None = None
+    ) -> ShardResult:
+        """Return the top pages of one version.
 
         Args:
-            version: the one that is asked for.
-            queries: `(tokens, d)` each.
-            top: pages a query.
-            allowed: which pages of the whole index may be answered, as bits (`numpy.packbits`); all if None.
+            version: requested version.
+            queries: query vectors, `(tokens, d)` each.
+            top_k: maximum pages per query.
+            allowed: bit mask over the pages of the whole index (`numpy.packbits`); all pages if None.
         """
-        live, offsets = self._view(version)
+        live, offsets = self._live_pages(version)
         if live.version != version:
-            return ShardAnswer(live.version)
+            return ShardResult(live.version)
         began, mask = time.perf_counter(), None
         if allowed is not None:
             whole = np.unpackbits(allowed).view(bool)
@@ -107,39 +111,39 @@ class Shard:
             parts = zip(firsts.tolist(), live.segments, strict=True)
             mask = np.concatenate([whole[:0], *(whole[first : first + len(part)] for first, part in parts)])
         rankings = [
-            [(self._whole_number(live, offsets, number), score) for number, score in ranking]
-            for ranking in Scanner(live).top(queries, top, mask, exact=True)
+            [(self._global_number(live, offsets, number), score) for number, score in ranking]
+            for ranking in Scanner(live).top_k(queries, top_k, mask, exact=True)
         ]
-        return ShardAnswer(version, rankings, len(live), time.perf_counter() - began)
+        return ShardResult(version, rankings, len(live), time.perf_counter() - began)
 
-    def answer(self, question: bytes) -> bytes:
-        """What `search` says to pickled arguments, pickled: once for all shards, where Ray would do it for each."""
-        return pickle.dumps(self.search(*pickle.loads(question)))
+    def search_pickled(self, arguments: bytes) -> bytes:
+        """Call `search` with pickled arguments: they are pickled once for all shards, by Ray once per shard."""
+        return pickle.dumps(self.search(*pickle.loads(arguments)))
 
     @staticmethod
-    def _whole_number(live: LivePages, offsets: np.ndarray, number: int) -> int:
+    def _global_number(live: LivePages, offsets: np.ndarray, number: int) -> int:
         at = int(np.searchsorted(live.bases, number, side="right")) - 1
         return number + int(offsets[at])
 
-    def _view(self, version: Version) -> tuple[LivePages, np.ndarray]:
-        """The pages of a commit, or of the newest, and what to add to their numbers in each vector file."""
+    def _live_pages(self, version: Version) -> tuple[LivePages, np.ndarray]:
+        """Return the pages of a commit, or of the newest, and the page number offset of each vector file."""
         with self._lock:
-            if version not in self._views:
-                view = self.store.read(self._load)
-                self._views.pop(view[0].version, None)
-                self._views[view[0].version] = view
-                while len(self._views) > VERSIONS:
-                    del self._views[next(iter(self._views))]
-            return self._views.get(version) or list(self._views.values())[-1]
+            if version not in self._cached:
+                loaded = self.store.read(self._load)
+                self._cached.pop(loaded[0].version, None)
+                self._cached[loaded[0].version] = loaded
+                while len(self._cached) > CACHED_VERSIONS:
+                    del self._cached[next(iter(self._cached))]
+            return self._cached.get(version) or list(self._cached.values())[-1]
 
     def _load(self, snapshot: Snapshot) -> tuple[LivePages, np.ndarray]:
         segments = snapshot.segments()
         parts: dict[object, SegmentPart] = {}
         for number, segment in segments.items():
-            first, last = list(pairwise(part_edges(segment, self.shards).tolist()))[self.number]
+            first, last = list(pairwise(part_boundaries(segment, self.shards).tolist()))[self.number]
             key = (number, segment.entry)
-            known = self._parts.get(key)
-            parts[key] = SegmentPart(segment, first, last) if known is None else known
+            cached = self._parts.get(key)
+            parts[key] = SegmentPart(segment, first, last) if cached is None else cached
         self._parts = parts
         by_number = dict(zip(segments, parts.values(), strict=True))
         live = LivePages(snapshot.version, snapshot.settings.coding, by_number, snapshot.live_ids())

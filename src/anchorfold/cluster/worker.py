@@ -1,4 +1,4 @@
-"""A worker: renders pages in a child process and encodes them. An actor of Ray, that needs nothing of it itself."""
+"""Worker that renders pages in a child process and encodes them. A Ray actor that does not use Ray directly."""
 
 from __future__ import annotations
 
@@ -12,61 +12,72 @@ from pathlib import Path
 from typing import Any
 
 from anchorfold import __version__
-from anchorfold.cluster.shipping import Inbox
-from anchorfold.cluster.tasks import PackedPages, PageProblem, Part, PartResult, TaskResult, WorkerStarted
-from anchorfold.documents.content import CHANGED
-from anchorfold.documents.files import Document
-from anchorfold.documents.messages import DocumentProblem, Opened, pages_to_render
+from anchorfold.cluster.file_transfer import DocumentCache
+from anchorfold.cluster.worker_messages import (
+    DocumentPart,
+    FailedPage,
+    PackedPages,
+    PartResult,
+    TaskResult,
+    WorkerStarted,
+)
+from anchorfold.documents.files import Document, file_status
 from anchorfold.documents.ocr import require_ocr
-from anchorfold.documents.render_process import RendererFailedError, RenderProcess
-from anchorfold.documents.rendering import DocumentFinished, PageFailed, PageRendered, Request, render_document
+from anchorfold.documents.render_events import (
+    DocumentFinished,
+    PageFailed,
+    PageRendered,
+    RenderRequest,
+    select_pages,
+)
+from anchorfold.documents.render_process import RenderProcess
+from anchorfold.documents.renderer import render_document
 from anchorfold.errors import AnchorFoldError, BrokenModelError
-from anchorfold.index.encoding import PageBatches
-from anchorfold.index.model import IndexModel
-from anchorfold.index.reading import TextReader
-from anchorfold.index.source import PageEncoded, Recipe, encode_rendered
-from anchorfold.index.store.records import PageText
+from anchorfold.indexes.model import IndexModel
+from anchorfold.ingestion.encoded_pages import EncodingJob, PageBatches, PageEncoded, encode_rendered
+from anchorfold.ingestion.text_extraction import TextReader
+from anchorfold.storage.records import PageText
 
 
 class Worker:
-    """Encodes parts of documents. Two threads may call `encode` at once: one renders while the other encodes.
+    """Encodes parts of documents. Two threads may call `encode` concurrently: one renders, the other encodes.
 
     Args:
-        version: the driver's, of this package.
-        recipe: how pages are made.
-        files: an actor that reads documents which are not found here.
-        shared: whether documents may be read from the same paths here.
+        version: package version of the driver.
+        job: encoding settings of the index.
+        files: the `FileReader` actor, for documents that this node cannot read.
+        shared: whether documents may be read from the same paths on this node.
     """
 
-    def __init__(self, version: str, recipe: Recipe, files: Any, shared: bool) -> None:
-        self.version, self.recipe, self.shared = version, recipe, shared
-        self.inbox = Inbox(files)
+    def __init__(self, version: str, job: EncodingJob, files: Any, shared: bool) -> None:
+        self.version, self.job, self.shared = version, job, shared
+        self.document_cache = DocumentCache(files)
         self.process = RenderProcess()
-        self.reader = TextReader(recipe.settings)
+        self.reader = TextReader(job.settings)
         self._rendering, self._encoding = threading.Lock(), threading.Lock()
 
     def start(self) -> WorkerStarted:
-        """Load the model."""
+        """Load the model; return the host and process, or the problem."""
         host, process = socket.gethostname(), os.getpid()
         if self.version != __version__:
             problem = f"{host} has anchorfold {__version__}, the driver {self.version}: install the same on all nodes."
             return WorkerStarted(host, process, problem)
-        recipe = self.recipe
+        job = self.job
         try:
-            model = IndexModel(Path(recipe.index), recipe.settings, recipe.model, recipe.load_options)
+            model = IndexModel(Path(job.index), job.settings, job.model, job.load_options)
             self.pixels = model.encoder.page_pixels
-            size = recipe.batch_size or model.encoder.default_batch
+            size = job.batch_size or model.encoder.default_batch_size
             self.batches = PageBatches(model.encoder, model.compressor(), size)
-            if recipe.settings.ocr:
+            if job.settings.ocr:
                 require_ocr()
-        except (AnchorFoldError, OSError, ValueError) as error:
+        except (AnchorFoldError, OSError) as error:
             return WorkerStarted(host, process, f"the model cannot be loaded on {host}: {error}")
         return WorkerStarted(host, process)
 
-    def encode(self, parts: Sequence[Part], budget: int) -> TaskResult:
-        """Encode parts of documents, in order, until there are `budget` pages or more of them.
+    def encode(self, parts: Sequence[DocumentPart], budget: int) -> TaskResult:
+        """Encode parts of documents in order until the budget of `budget` pages is used up.
 
-        Pages that are over the budget are named in the results, parts that were not begun have none.
+        Results list the pages beyond the budget; parts that were not started have no result.
         """
         results: list[tuple[PartResult, list[PageRendered]]] = []
         with self._rendering:
@@ -81,15 +92,15 @@ class Worker:
             return self._encode(results)
 
     def close(self) -> None:
-        """End the renderer, and remove documents that were shipped."""
+        """Stop the renderer and remove transferred documents."""
         self.process.close()
-        self.inbox.close()
+        self.document_cache.close()
 
     def _encode(self, results: Sequence[tuple[PartResult, list[PageRendered]]]) -> TaskResult:
         began = time.monotonic()
         owners = [(number, page) for number, (_, pages) in enumerate(results) for page in pages]
         pages: dict[int, list[tuple[int, Any, bytes, PageText | None]]] = {}
-        problems: dict[int, list[PageProblem]] = {}
+        problems: dict[int, list[FailedPage]] = {}
         size = self.batches.batch_size
         try:
             for first in range(0, len(owners), size):
@@ -100,7 +111,7 @@ class Worker:
                     if isinstance(event, PageEncoded):
                         pages.setdefault(owner, []).append((event.number, event.page, event.thumbnail, event.text))
                     else:
-                        problems.setdefault(owner, []).append(PageProblem(event.number, event.problem, again=True))
+                        problems.setdefault(owner, []).append(FailedPage(event.number, event.problem, retry=True))
         except BrokenModelError as error:
             return TaskResult(broken=str(error))
         done = [
@@ -111,57 +122,31 @@ class Worker:
         ]
         return TaskResult(done, time.monotonic() - began)
 
-    def _render(self, part: Part, budget: int) -> tuple[PartResult, list[PageRendered]]:
-        """Pages of a part as images, and what else is known of it."""
+    def _render(self, part: DocumentPart, budget: int) -> tuple[PartResult, list[PageRendered]]:
+        """Render the pages of a part; return its result so far and the page images."""
         try:
-            document = self._at_hand(part.document)
+            document = self._local_copy(part.document)
         except OSError as error:
             return PartResult(None, 0, problem=f"cannot be sent to {socket.gethostname()} ({error})"), []
-        wanted, total, identity = part.pages, 0, None
-        if wanted is None:
-            opened = self._open(document)
-            if isinstance(opened, str):
-                return PartResult(None, 0, problem=opened), []
-            total, identity = opened.pages, opened.identity
-            wanted = tuple(pages_to_render(total, identity.digest, None, part.stored))
-            if not wanted:
-                return PartResult(identity, total), []
         rendered: list[PageRendered] = []
-        problems: list[PageProblem] = []
-        request = Request(document, wanted=wanted[:budget], texts=self.reader.wanted)
+        problems: list[FailedPage] = []
+        request = RenderRequest(document, part.stored, part.pages, limit=budget, with_text=self.reader.enabled)
         for event in render_document(self.process, request, self.pixels):
             match event:
                 case PageRendered():
                     rendered.append(replace(event, document=part.document))
                 case PageFailed():
-                    problems.append(PageProblem(event.number, event.problem))
+                    problems.append(FailedPage(event.number, event.problem))
                 case DocumentFinished():
                     finished = event
-        problem = finished.problem
-        if identity is not None and finished.identity not in (None, identity):
-            problem = CHANGED
-        return PartResult(finished.identity, total, None, problems, problem, wanted[budget:]), rendered
+        identity, total, remaining = finished.identity, finished.total, list[int]()
+        if identity is not None:
+            remaining = select_pages(total, identity.digest, part.pages, part.stored)[budget:]
+        return PartResult(identity, total, None, problems, finished.problem, remaining), rendered
 
-    def _open(self, document: Document) -> Opened | str:
-        """How many pages a document has, and its identity; or why that cannot be said. It stays open."""
-        while True:
-            try:
-                (answer,) = self.process.render(str(document.path), [], self.pixels)
-            except RendererFailedError as failure:
-                if failure.used and not failure.timed_out:
-                    continue  # what came before may have spoilt the process
-                return str(failure)
-            assert isinstance(answer, Opened | DocumentProblem)
-            return answer if isinstance(answer, Opened) else answer.reason
-
-    def _at_hand(self, document: Document) -> Document:
-        """The document where this machine can read it."""
-        if self.shared:
-            try:
-                status = os.stat(document.path)
-                same = (status.st_size, status.st_mtime_ns) == (document.size, document.modified)
-                if same and os.access(document.path, os.R_OK):
-                    return document
-            except OSError:
-                pass
-        return replace(document, path=self.inbox.fetch(document))
+    def _local_copy(self, document: Document) -> Document:
+        """Return the document with a path that this node can read."""
+        unchanged = file_status(document.path) == (document.size, document.modified)
+        if self.shared and unchanged and os.access(document.path, os.R_OK):
+            return document
+        return replace(document, path=self.document_cache.fetch(document))

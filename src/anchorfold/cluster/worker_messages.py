@@ -1,4 +1,4 @@
-"""What the driver asks of a worker, and what comes back: small, and quick to pickle."""
+"""Messages between the driver and the workers: small and fast to pickle."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from anchorfold.documents.content import FileIdentity
 from anchorfold.documents.files import Document
-from anchorfold.index.store.records import PageText
+from anchorfold.documents.formats import FileIdentity
 from anchorfold.page import EncodedPage, PatchGrid
+from anchorfold.storage.records import PageText
 
 
 @dataclass(frozen=True)
-class Part:
-    """Some pages of a document: those in `pages` (from 0), or all that are not `stored`, if that is not known yet."""
+class DocumentPart:
+    """Pages of a document to encode: `pages` (from 0); if None, all pages that are not `stored`."""
 
     document: Document
     pages: tuple[int, ...] | None = None
@@ -24,20 +24,20 @@ class Part:
 
 
 @dataclass(frozen=True)
-class PageProblem:
-    """Why page `number` (from 0) is missing; `again` if another run may try it."""
+class FailedPage:
+    """Why page `number` (from 0) is missing; `retry` if a later run may succeed."""
 
     number: int
     problem: str
-    again: bool = False
+    retry: bool = False
 
 
 @dataclass(frozen=True)
 class PackedPages:
-    """Encoded pages in few arrays: thousands of small ones would keep the driver busy with unpickling.
+    """Encoded pages as a few concatenated arrays, which unpickle faster than many small ones.
 
-    `numbers` are the pages (from 0), `kept` and `full` their vectors after and before compression; `vectors (sum m, d)`
-    and `anchors (sum m,)`, `groups (sum N,)` and `weights (sum N,)` are those of all pages below each other.
+    `numbers` are page numbers (from 0), `kept` and `full` the vectors per page after and before compression; `vectors
+    (sum m, d)`, `anchors (sum m,)`, `groups (sum N,)` and `weights (sum N,)` are concatenated over all pages.
     """
 
     numbers: Sequence[int]
@@ -53,7 +53,7 @@ class PackedPages:
 
     @classmethod
     def pack(cls, pages: Sequence[tuple[int, EncodedPage, bytes, PageText | None]]) -> PackedPages | None:
-        """From (number, page, thumbnail, text) each; None of no pages."""
+        """Pack pages given as (number, page, thumbnail, text); return None if there are none."""
         if not pages:
             return None
         encoded = [page for _, page, _, _ in pages]
@@ -68,7 +68,7 @@ class PackedPages:
         )  # fmt: skip
 
     def unpack(self) -> list[tuple[int, EncodedPage, bytes, PageText | None]]:
-        """The pages again, in memory of their own: what Ray gives is read-only, and would be held as a whole."""
+        """Return copies of the pages: arrays from Ray are read-only and keep the whole object in memory."""
         vectors, anchors = (torch.from_numpy(a.copy()).split(list(self.kept)) for a in (self.vectors, self.anchors))
         groups, weights = (torch.from_numpy(a.copy()).split(list(self.full)) for a in (self.groups, self.weights))
         pages = map(EncodedPage, vectors, anchors, groups, weights, self.grids)
@@ -77,25 +77,25 @@ class PackedPages:
 
 @dataclass(frozen=True)
 class PartResult:
-    """What became of a part.
+    """Result of a part.
 
-    `identity` and `total` pages of the document (None and 0 if it could not be opened), `problem` why it ended early,
-    `rest` the pages that were wanted and not done, because the task was long enough.
+    `identity` and `total` pages of the document (None and 0 if it could not be opened), the `problem` that ended it,
+    and `remaining`, the requested pages beyond the page budget of the task.
     """
 
     identity: FileIdentity | None
     total: int
     packed: PackedPages | None = None
-    problems: Sequence[PageProblem] = ()
+    problems: Sequence[FailedPage] = ()
     problem: str | None = None
-    rest: Sequence[int] = ()
+    remaining: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What became of a task: the results of its first parts (the others were not begun), and the seconds of encoding.
+    """Result of a task: results of the parts that were started, in order, and the encoding time in seconds.
 
-    `broken` says why the worker cannot encode at all.
+    `broken` is the reason why the worker cannot encode any page.
     """
 
     results: Sequence[PartResult] = ()
@@ -105,7 +105,7 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class WorkerStarted:
-    """A worker has its model: where it runs; or `problem` says why it has none."""
+    """Host and process of a worker that loaded its model, or the `problem` of loading it."""
 
     host: str = ""
     process: int = 0

@@ -1,4 +1,4 @@
-"""Documents that a worker does not see are read for it on the driver's machine, in pieces."""
+"""Transfer documents in chunks from the driver to workers that cannot read them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anchorfold.documents.content import CHANGED, reason
 from anchorfold.documents.files import Document
+from anchorfold.documents.formats import CHANGED
+from anchorfold.errors import os_reason
 
-PIECE = 8 << 20  # bytes
-OUTSTANDING = 2  # pieces on their way to a worker
-HELD = 2  # documents that a worker keeps
-ATTEMPTS = 3  # at a document that changes on its way
+CHUNK_BYTES = 8 << 20  # bytes
+CONCURRENT_REQUESTS = 2  # concurrent requests per worker
+CACHED_DOCUMENTS = 2  # documents cached per worker
+ATTEMPTS = 3  # per document that changes during the transfer
 PREFIX = "anchorfold-documents-"
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Bytes of a file that has this size and time; or the `problem` of reading it."""
+class Chunk:
+    """A chunk of a file with the size and time of the file, or the `problem` of reading it."""
 
     size: int = 0
     modified: int = 0
@@ -33,25 +34,25 @@ class Piece:
 
 
 class FileReader:
-    """Reads pieces of files. An actor on the driver's machine."""
+    """Reads chunks of files. Runs as an actor on the machine of the driver."""
 
-    def read(self, path: str, offset: int) -> Piece:
-        """At most `PIECE` bytes."""
+    def read(self, path: str, offset: int) -> Chunk:
+        """Return at most `CHUNK_BYTES` bytes at an offset."""
         try:
             with open(path, "rb") as file:
                 file.seek(offset)
-                data = file.read(PIECE)
+                data = file.read(CHUNK_BYTES)
                 status = os.fstat(file.fileno())
         except OSError as error:
-            return Piece(problem=reason(error))
-        return Piece(status.st_size, status.st_mtime_ns, data)
+            return Chunk(problem=os_reason(error))
+        return Chunk(status.st_size, status.st_mtime_ns, data)
 
 
-class Inbox:
-    """Documents that were shipped to this process, in a temporary folder.
+class DocumentCache:
+    """Cache of transferred documents in a temporary folder.
 
     Args:
-        files: an actor of `FileReader`.
+        files: the `FileReader` actor.
     """
 
     def __init__(self, files: Any) -> None:
@@ -60,16 +61,16 @@ class Inbox:
         self._folder: Path | None = None
 
     def fetch(self, document: Document) -> Path:
-        """A copy of a document, with its time.
+        """Return the path of a copy of a document with its modification time.
 
         Raises:
-            OSError: it cannot be read or written.
+            OSError: the document cannot be read or written.
         """
         key = (document.source, document.size, document.modified)
         if key in self._documents:
             self._documents.move_to_end(key)
             return self._documents[key]
-        while len(self._documents) >= HELD:
+        while len(self._documents) >= CACHED_DOCUMENTS:
             self._documents.popitem(last=False)[1].unlink(missing_ok=True)
         name = hashlib.blake2b(repr(key).encode(), digest_size=12).hexdigest() + document.path.suffix
         target = self.folder() / name
@@ -83,31 +84,31 @@ class Inbox:
         return target
 
     def _receive(self, path: str, target: Path) -> int:
-        """Copy a file; returns its time. A file that changes on its way is begun again."""
+        """Copy a file and return its modification time; restart if the file changes during the transfer."""
         import ray
 
         for _ in range(ATTEMPTS):
             versions: set[tuple[int, int]] = set()
-            pieces: deque[Any] = deque()
+            chunks: deque[Any] = deque()
             offset, size = 0, 1
             with open(target, "wb") as file:
-                while pieces or offset < size:
-                    # The first piece says how many there are.
-                    while offset < size and len(pieces) < (OUTSTANDING if versions else 1):
-                        pieces.append(self.files.read.remote(path, offset))
-                        offset += PIECE
-                    piece: Piece = ray.get(pieces.popleft())
-                    if piece.problem:
-                        raise OSError(piece.problem)
-                    size = piece.size
-                    versions.add((piece.size, piece.modified))
-                    file.write(piece.data)
+                while chunks or offset < size:
+                    # The first chunk contains the size of the file.
+                    while offset < size and len(chunks) < (CONCURRENT_REQUESTS if versions else 1):
+                        chunks.append(self.files.read.remote(path, offset))
+                        offset += CHUNK_BYTES
+                    chunk: Chunk = ray.get(chunks.popleft())
+                    if chunk.problem:
+                        raise OSError(chunk.problem)
+                    size = chunk.size
+                    versions.add((chunk.size, chunk.modified))
+                    file.write(chunk.data)
             if len(versions) == 1 and target.stat().st_size == size:
-                return piece.modified
+                return chunk.modified
         raise OSError(CHANGED)
 
     def folder(self) -> Path:
-        """Where documents are put. Folders of processes that were killed are removed."""
+        """Return the temporary folder, created on first use; folders of killed processes are removed."""
         if self._folder is None:
             base = Path(tempfile.gettempdir())
             for other in base.glob(f"{PREFIX}*"):
@@ -124,6 +125,8 @@ class Inbox:
 
 
 def _runs(process: int) -> bool:
+    if os.name == "nt":  # signal 0 is Ctrl-C there
+        return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
