@@ -8,8 +8,9 @@ from PIL import Image
 
 import anchorfold
 from anchorfold.attention.signals import Signal
-from anchorfold.compressors import wanted_signals
+from anchorfold.compressors import required_signals
 from anchorfold.evaluation.benchmarks import BENCHMARKS
+from anchorfold.evaluation.corpus import local_corpus
 from anchorfold.evaluation.methods import Method, paper_methods
 from anchorfold.page import PageState
 from tests.evaluation.tiny_suites import NUMBERS, WORDS, answers_of, images_of, queries_of
@@ -44,7 +45,7 @@ def page_states(folder, number, signals):
     if not states or not set(signals) <= known:
         model = loaded(folder)
         papers = [Method(name, 0.5).make() for name in paper_methods()]
-        known = {*known, *signals, *wanted_signals(papers, model.settings)}
+        known = {*known, *signals, *required_signals(papers, model.layer_settings)}
         states = list(model.page_states(images_of(number), known))
         _states[folder, number] = known, states
     return states
@@ -68,14 +69,14 @@ def plain_result(folder, task, method, held_out):
     """NDCG@5 of a method on a data set with a checkpoint."""
     model, number = loaded(folder), NUMBERS[task]
     compressor = ready_compressor(folder, method, held_out)
-    states = page_states(folder, number, compressor.signals(model.settings))
-    pages = [model.compress(state, compressor).vectors.half().float().numpy() for state in states]
+    states = page_states(folder, number, compressor.signals(model.layer_settings))
+    pages = [model.compress_page(state, compressor).vectors.half().float().numpy() for state in states]
     return plain_ndcg(plain_scores(plain_queries(folder, number), pages), list(answers_of(number).values()))
 
 
 @cache
 def held_out_images(folder):
-    corpus = anchorfold.evaluation.corpus.local_corpus(folder)
+    corpus = local_corpus(folder)
     return [np.asarray(image) for _, image in corpus.pages(2_000_000)]
 
 
@@ -91,7 +92,7 @@ def pair_retention(model, held_out, row, steps):
     for array, text in zip(held_out_images(held_out), WORDS, strict=False):
         image = Image.fromarray(array)
         (query,), (full,), (small,) = (
-            model.encode_queries([text]), model.encode_pages([image]), model.encode_pages([image], fold)
+            model.encode_queries([text]), model.encode_documents([image]), model.encode_documents([image], fold)
         )  # fmt: skip
         before, after = plain_scores([query.numpy()], [full.vectors.numpy(), small.vectors.numpy()])[0]
         values.append(100 * after / before)

@@ -9,9 +9,16 @@ import pytest
 import anchorfold
 from anchorfold.errors import AnchorFoldError, MismatchError
 from anchorfold.evaluation import benchmarks, paper
-from anchorfold.evaluation.benchmarks import BENCHMARKS, PAPER_SUITES, Task, check_task, find_corpora, task_corpus
-from anchorfold.evaluation.measure import measure
+from anchorfold.evaluation.benchmarks import (
+    BENCHMARKS,
+    PAPER_SUITES,
+    BenchmarkTask,
+    check_task,
+    find_corpora,
+    task_corpus,
+)
 from anchorfold.evaluation.methods import choose_methods
+from anchorfold.evaluation.metrics import measure
 from anchorfold.evaluation.mteb_model import FoldedSearch
 from anchorfold.evaluation.score_pages import score_pages
 from tests.number_reader import page_image, read_number
@@ -75,13 +82,13 @@ def test_all_public_data_sets_of_vidore_v3_are_there():
 
 def test_a_task_that_changed_is_refused():
     tiny = TinyRetrieval()
-    check_task(tiny, Task("Vidore2ESGReportsRetrieval", ("english", "french")))
+    check_task(tiny, BenchmarkTask("Vidore2ESGReportsRetrieval", ("english", "french")))
     with pytest.raises(
         AnchorFoldError, match=r"evaluates Vidore2ESGReportsRetrieval on \['test'\], not on \['train'\]"
     ):
-        check_task(tiny, Task("Vidore2ESGReportsRetrieval", ("english", "french"), ("train",)))
+        check_task(tiny, BenchmarkTask("Vidore2ESGReportsRetrieval", ("english", "french"), ("train",)))
     with pytest.raises(AnchorFoldError, match=r"has .*, not .*german"):
-        check_task(tiny, Task("Vidore2ESGReportsRetrieval", ("english", "german")))
+        check_task(tiny, BenchmarkTask("Vidore2ESGReportsRetrieval", ("english", "german")))
     with pytest.raises(AnchorFoldError, match="has no task Vidore9"):
         benchmarks.load_task("Vidore9")
     assert find_corpora("no-such-benchmark") is None

@@ -1,4 +1,5 @@
 import json
+import weakref
 from pathlib import Path
 
 import pytest
@@ -6,18 +7,21 @@ import torch
 
 from anchorfold import AnchorFold
 from anchorfold.attention.layer_settings import PAPER
+from anchorfold.backbones.base import BackboneEncoder
+from anchorfold.core.scoring import score_retention
 from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation.calibration import (
     Calibration,
     calibrate,
     choose_depth,
     choose_window,
+    compare_on_pairs,
     paired_gaps,
     window_retentions,
 )
+from anchorfold.evaluation.tables import calibration_table
 from anchorfold.evaluation.training_set import TRAINING_SET
-from anchorfold.evaluation.validation import calibration_table
-from anchorfold.scoring import score_retention
+from anchorfold.page import PageState
 
 ORACLE = json.loads((Path(__file__).parent.parent / "oracle" / "calibration.json").read_text())
 
@@ -75,7 +79,7 @@ def test_bad_input():
         choose_window([1.0], rho=0)
     with pytest.raises(ValueError, match="same calibration pairs"):
         choose_depth({2: [1.0], 3: [1.0, 2.0]})
-    with pytest.raises(ValueError, match="not defined"):
+    with pytest.raises(ValueError, match="undefined"):
         score_retention(torch.zeros(1, 2), torch.ones(1, 2), torch.ones(1, 2))
 
 
@@ -93,8 +97,8 @@ class TestCalibrate:
         model = models["colqwen2.5"]
         calibration = calibrate(model, [("net revenue", images[0])], depths=(6,))
         first, last = calibration.windows[6]
-        (page,) = model.encode_pages(images[:1], AnchorFold(0.2, window=(first, last), steps=6))
-        (full,) = model.encode_pages(images[:1])
+        (page,) = model.encode_documents(images[:1], AnchorFold(0.2, window=(first, last), steps=6))
+        (full,) = model.encode_documents(images[:1])
         (query,) = model.encode_queries(["net revenue"])
         assert calibration.values[6][0] == pytest.approx(score_retention(query, full, page), abs=1e-3)
 
@@ -102,8 +106,8 @@ class TestCalibrate:
         model = models["colqwen2.5"]
         calibration = calibrate(model, [("net revenue", images[0])], depths=(6,))
         window = calibration.settings.window
-        (page,) = model.encode_pages(images[:1], AnchorFold(0.2, window=window, steps=6, anchors="random"))
-        (full,) = model.encode_pages(images[:1])
+        (page,) = model.encode_documents(images[:1], AnchorFold(0.2, window=window, steps=6, anchors="random"))
+        (full,) = model.encode_documents(images[:1])
         (query,) = model.encode_queries(["net revenue"])
         assert calibration.random[0] == pytest.approx(score_retention(query, full, page), abs=1e-3)
 
@@ -117,6 +121,26 @@ class TestCalibrate:
     def test_survives_a_file(self, models, images):
         calibration = calibrate(models["colpali"], [("net revenue", i) for i in images], depths=(2, 3))
         assert Calibration.from_json(json.loads(json.dumps(calibration.as_json()))) == calibration
+
+    def test_pages_are_not_kept(self, models, images, monkeypatch):
+        """At most two at a time: the one in use and the next one, while it is encoded."""
+        model, most = models["colqwen2.5"], [0]
+        alive: weakref.WeakSet[PageState] = weakref.WeakSet()
+
+        def states(given, signals=()):
+            for state in BackboneEncoder.page_states(model, given, signals):
+                alive.add(state)
+                most[0] = max(most[0], len(alive))
+                yield state
+
+        monkeypatch.setattr(PageState, "__hash__", object.__hash__)
+        monkeypatch.setattr(model, "page_states", states)
+        pairs = [("net revenue", i) for i in (*images, *images)]
+        calibrate(model, pairs, depths=(2, 3))
+        compare_on_pairs(model, pairs, [0.25], ["anchorfold", "sap"])
+        assert most[0] <= 2
+        with pytest.raises(ValueError, match="reads its pairs twice"):
+            calibrate(model, iter(pairs))
 
     def test_needs_pairs(self, models):
         with pytest.raises(AnchorFoldError, match="query-page pairs"):

@@ -8,12 +8,12 @@ import pytest
 from PIL import Image
 
 from anchorfold import AnchorFold, DocPruner
-from anchorfold.attention.signals import Propagated
+from anchorfold.attention.signals import PropagatedAttention
 from anchorfold.cli.bench_command import efficiency_command
 from anchorfold.compressors import FullIndex
 from anchorfold.evaluation.corpus import Corpus
 from anchorfold.evaluation.efficiency import time_method
-from anchorfold.evaluation.held_out import even_shares, sample_pages
+from anchorfold.evaluation.held_out_pages import sample_pages, split_evenly
 
 
 def numbered(name, count):
@@ -30,7 +30,7 @@ def test_the_manifest_takes_as_many_pages_of_each_data_set():
     assert widths[:50] == [i + 1 for i in expected]
     assert widths == [image.width for image in sample_pages(corpora, 1, 200)]
     assert len(sample_pages([numbered("a", 3)], 1, 200)) == 3
-    assert even_shares(10, 4) == [3, 3, 2, 2]
+    assert split_evenly(10, 4) == [3, 3, 2, 2]
 
 
 PAGE = [Image.new("RGB", (64, 64), "white")]
@@ -58,10 +58,10 @@ def test_inputs_are_prepared_before_the_clock_runs(models, monkeypatch):
     assert latency.realised == 100
 
 
-def test_encoding_ends_with_the_projection_and_compression_holds_the_tap(models, monkeypatch):
+def test_encoding_capture_and_compression_are_apart(models, monkeypatch):
     """A clock that moves by a minute at each projection and by a second at each layer that is listened to."""
     model, now = models["colpali"], [0.0]
-    project, measure = model.project, vars(Propagated)["measure"].__func__
+    project, measure = model.project, vars(PropagatedAttention)["measure"].__func__
 
     def slow_project(hidden):
         now[0] += 60
@@ -72,18 +72,20 @@ def test_encoding_ends_with_the_projection_and_compression_holds_the_tap(models,
         return measure(cls, requests, view)
 
     monkeypatch.setattr(model, "project", slow_project)
-    monkeypatch.setattr(Propagated, "measure", classmethod(slow_measure))
+    monkeypatch.setattr(PropagatedAttention, "measure", classmethod(slow_measure))
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    first, last = model.settings.window
+    first, last = model.layer_settings.window
     listened = last - first + 1
     pruned = time_method(model, "no-folding@0.5", AnchorFold(0.5, folding=False), PAGE, 0, 1)
-    assert pruned.compression == pytest.approx(1000 * listened)
+    assert pruned.compression == 0
+    assert (pruned.encoding, pruned.capture) == pytest.approx((60_000, 1000 * listened))
     assert pruned.total == pytest.approx(1000 * (60 + listened))
     folded = time_method(model, "anchorfold@0.5", AnchorFold(0.5), PAGE, 0, 1)
-    assert folded.compression == pytest.approx(1000 * (60 + listened))  # the folded states are projected too
+    assert folded.compression == pytest.approx(60_000)  # the folded states are projected too
     assert folded.total == pytest.approx(1000 * (120 + listened))
     full = time_method(model, "none@1", FullIndex(), PAGE, 0, 1)
-    assert full.compression == 0
+    assert (full.capture, full.compression) == (0, 0)
+    assert full.vectors == folded.vectors > 0
     assert full.total == pytest.approx(60_000)
 
 
@@ -91,14 +93,16 @@ def test_what_docpruner_realises_is_reported(models, images):
     model = models["colpali"]
     half = DocPruner(0.5).calibrate_on(model, images)
     latency = time_method(model, "docpruner@0.5", half, images, 1, 1)
-    share = sum(len(p) for p in model.encode_pages(images, half)) / sum(len(p) for p in model.encode_pages(images))
+    share = sum(len(p) for p in model.encode_documents(images, half)) / sum(
+        len(p) for p in model.encode_documents(images)
+    )
     assert latency.realised == pytest.approx(100 * share)
 
 
 def test_nothing_leaves_the_device(models, monkeypatch):
-    """What is timed calls no compressor through `Retriever.compress`, which copies to main memory."""
+    """What is timed calls no compressor through `BackboneEncoder.compress_page`, which copies to main memory."""
     model = models["colpali"]
-    monkeypatch.setattr(model, "compress", lambda *_: 1 / 0)
+    monkeypatch.setattr(model, "compress_page", lambda *_: 1 / 0)
     assert time_method(model, "none@1", FullIndex(), PAGE, 0, 1).realised == 100
 
 

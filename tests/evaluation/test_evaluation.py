@@ -11,15 +11,21 @@ from anchorfold import maxsim
 from anchorfold.errors import AnchorFoldError, MismatchError
 from anchorfold.evaluation import score_pages as scoring_pass
 from anchorfold.evaluation.corpus import Query, local_corpus
-from anchorfold.evaluation.held_out import HeldOut, find_held_out, ready_compressors
-from anchorfold.evaluation.measure import interval, measure, ndcg_by_query, paired_difference
-from anchorfold.evaluation.methods import FULL, Method, choose_methods, paper_methods, takes_cap, variants
-from anchorfold.evaluation.page_batches import ahead
-from anchorfold.evaluation.page_loader import Share, named_pages
-from anchorfold.evaluation.plan import Plan, progress_line
-from anchorfold.evaluation.query_scores import QueryScores
-from anchorfold.evaluation.results import save, summarise
-from anchorfold.evaluation.score_pages import PageScores, score_pages
+from anchorfold.evaluation.held_out_pages import HeldOutPages, calibrated_compressors, find_held_out
+from anchorfold.evaluation.methods import (
+    FULL,
+    NORMALIZED_BASELINES,
+    Method,
+    choose_methods,
+    paper_methods,
+    takes_cap,
+    variants,
+)
+from anchorfold.evaluation.metrics import interval, measure, ndcg_by_query, paired_difference
+from anchorfold.evaluation.page_loader import PageDataset, named_pages
+from anchorfold.evaluation.results import save, summarize
+from anchorfold.evaluation.run import RunPlan, progress_line
+from anchorfold.evaluation.score_pages import PageScores, QueryScores, prefetch, score_pages
 from tests.number_reader import read_number, write_pdf
 
 
@@ -46,8 +52,8 @@ class TestCorpus:
         assert [i for i, _ in corpus.pages(40_000, only={"b.pdf#0"})] == ["b.pdf#0"]
         assert [q.id for q in corpus.queries] == ["q1", "q2"]
 
-    def test_what_is_wrong_is_said(self, folder, tmp_path):
-        with pytest.raises(AnchorFoldError, match="needs pdfs/"):
+    def test_invalid_corpora_are_refused(self, folder, tmp_path):
+        with pytest.raises(AnchorFoldError, match=r"queries\.jsonl are required"):
             local_corpus(tmp_path)
         (folder / "queries.jsonl").write_text('{"id": 1}')
         with pytest.raises(AnchorFoldError, match="line 1"):
@@ -68,13 +74,17 @@ def test_methods_and_labels():
 
 def test_a_method_may_have_a_budget_of_its_own():
     chosen = choose_methods("all,1d-pooling@cap1,anchorfold@0.2,none", [0.2])
-    assert [m.label for m in chosen] == ["none@1", *(f"{n}@0.2" for n in paper_methods()), "1d-pooling@cap1"]
-    with pytest.raises(AnchorFoldError, match="sap@small has no budget"):
+    assert [m.label for m in chosen] == [
+        "none@1",
+        *(f"{n}@0.2" for n in (*paper_methods(), *NORMALIZED_BASELINES)),
+        "1d-pooling@cap1",
+    ]
+    with pytest.raises(AnchorFoldError, match="sap@small is not a method with a budget"):
         choose_methods("sap@small", [0.2])
 
 
 def test_methods_are_asked_of_the_compressors_and_of_the_paper():
-    assert paper_methods() == ["anchorfold", "1d-pooling", "semantic-clustering", "docpruner", "sap"]
+    assert paper_methods() == ["anchorfold", "1d-pooling-raw", "semantic-clustering-raw", "docpruner", "sap"]
     assert variants()["random-anchors"] == ("anchorfold", {"anchors": "random"})
     assert {name for name, _ in variants().values()} == {"anchorfold"}  # a subclass has no variants of its own
     assert takes_cap("anchorfold")
@@ -89,7 +99,7 @@ METHODS = choose_methods("anchorfold,sap,docpruner,1d-pooling,random-anchors", [
 def compressors(folder, models, tmp_path):
     """Of `METHODS`, calibrated on the corpus itself."""
     held_out = find_held_out(str(folder), [], models["colpali"].page_pixels)
-    return ready_compressors(METHODS, models["colpali"], held_out, tmp_path / "calibrated.json")[0]
+    return calibrated_compressors(METHODS, models["colpali"], held_out, tmp_path / "calibrated.json")[0]
 
 
 class TestScoringPages:
@@ -100,7 +110,7 @@ class TestScoringPages:
         images = [image for _, image in corpus.pages(model.page_pixels)]
         queries = model.encode_queries([q.text for q in corpus.queries])
         for label, compressor in compressors.items():
-            pages = [p.vectors.half() for p in model.encode_pages(images, compressor)]
+            pages = [p.vectors.half() for p in model.encode_documents(images, compressor)]
             torch.testing.assert_close(torch.from_numpy(np.array(scored.scores(label))), maxsim(queries, pages).T)
             assert scored.lengths(label).tolist() == [len(p) for p in pages]
             assert np.allclose(scored.vectors(label), torch.cat(pages).numpy(), atol=2e-3)
@@ -109,7 +119,7 @@ class TestScoringPages:
         score_pages(local_corpus(folder), models["colpali"], compressors, tmp_path / "run")
         written = list((tmp_path / "run").iterdir())
         assert {p.suffix for p in written} == {".scores", ".lengths", ".json"}
-        plan = Plan.of(local_corpus(folder), len(compressors))
+        plan = RunPlan.of(local_corpus(folder), len(compressors))
         assert sum(p.stat().st_size for p in written if p.suffix != ".json") == plan.bytes
 
     @pytest.mark.parametrize("batch", [1, 3])
@@ -159,12 +169,12 @@ class TestLoadingPages:
     def test_what_a_loader_cannot_read_is_one_sentence(self, folder):
         corpus = local_corpus(folder)
         (folder / "pdfs/b.pdf").write_bytes(b"%PDF-")
-        *_, (name, problem) = Share(corpus.unrendered, 40_000, 1)
+        *_, (name, problem) = PageDataset(corpus.lazy_pages, 40_000, 1)
         assert name == ""
         assert re.fullmatch(r".*b\.pdf cannot be read: [^\n]*\.", str(problem))
 
     def test_what_loader_processes_get_survives_pickling(self, folder):
-        source = pickle.loads(pickle.dumps(local_corpus(folder).unrendered))
+        source = pickle.loads(pickle.dumps(local_corpus(folder).lazy_pages))
         assert [name for name, _ in source(1)] == local_corpus(folder).names()
 
     def test_a_thread_runs_ahead_and_hands_errors_over(self):
@@ -177,13 +187,13 @@ class TestLoadingPages:
                 yield i
             raise ValueError("five")
 
-        coming = ahead(items(), depth=2)
+        coming = prefetch(items(), depth=2)
         assert next(coming) == 0
-        assert third.wait(60)  # though nobody has asked for the second yet
+        assert third.wait(60)  # although the second was not requested yet
         assert [next(coming) for _ in range(4)] == [1, 2, 3, 4]
         with pytest.raises(ValueError, match="five"):
             next(coming)
-        assert list(ahead(iter([]))) == []
+        assert list(prefetch(iter([]))) == []
 
 
 class TestHeldOutPages:
@@ -191,45 +201,44 @@ class TestHeldOutPages:
         model, store = models["colpali"], tmp_path / "calibrated.json"
         methods = choose_methods("docpruner", [0.5, 0.25])
         held_out = find_held_out(str(folder), [], model.page_pixels)
-        first, source = ready_compressors(methods, model, held_out, store)
+        first, source = calibrated_compressors(methods, model, held_out, store)
         assert source == str(folder)
         assert first["docpruner@0.5"].options["threshold"] < first["docpruner@0.25"].options["threshold"]
 
         def unread(_):
             raise AssertionError("the pages were read again")
 
-        again, _ = ready_compressors(methods, model, HeldOut(str(folder), unread), store)
+        again, _ = calibrated_compressors(methods, model, HeldOutPages(str(folder), unread), store)
         assert {k: c.options for k, c in again.items()} == {k: c.options for k, c in first.items()}
         with pytest.raises(AssertionError, match="read again"):
-            ready_compressors(methods, model, HeldOut("other pages", unread), store)
+            calibrated_compressors(methods, model, HeldOutPages("other pages", unread), store)
 
     def test_without_any_it_is_said(self, folder, monkeypatch):
-        from anchorfold.evaluation import held_out
+        from anchorfold.evaluation import held_out_pages as held_out
 
         def unreachable(*_):
             raise AnchorFoldError("no hub")
-            yield
 
-        monkeypatch.setattr(held_out, "training_images", unreachable)
+        monkeypatch.setattr(held_out, "require_training_set", unreachable)
         held_out_pages = find_held_out(None, [local_corpus(folder)], 40_000)
         assert held_out_pages.evaluated
         assert held_out_pages.source == "the evaluated pages"
         assert len(list(held_out_pages.images(128))) == 4
-        with pytest.raises(AnchorFoldError, match="no hub"):
-            list(find_held_out("some/set", [], 40_000).images(1))
+        with pytest.raises(AnchorFoldError, match="cannot be read as a dataset"):
+            list(find_held_out("no/such/set", [], 40_000).images(1))
 
 
 class TestPlan:
     def test_what_is_printed(self, folder):
-        plan = Plan.of(local_corpus(folder), 26)
+        plan = RunPlan.of(local_corpus(folder), 26)
         assert str(plan) == "c: 4 pages x 2 queries x 26 methods, 0 MB of scores"
 
     def test_time_is_estimated_after_the_first_pages(self):
         now = iter([100.0, 104.0, 110.0])
-        line = progress_line(Plan("c", 1000, 5, 2), lambda: next(now))
+        line = progress_line(RunPlan("c", 1000, 5, 2), lambda: next(now))
         assert line(300) == "c: 300 of 1,000 pages"  # the pages of an earlier run were not made now
         assert line(304) == "c: 304 of 1,000 pages"
-        assert line(320) == "c: 320 of 1,000 pages, 2 a second, about 6 min left"
+        assert line(320) == "c: 320 of 1,000 pages, 2 per second, about 6 min left"
 
     def test_the_whole_paper_needs_less_than_five_gigabytes(self):
         """Five methods at four ratios and the full index, on as many pages and queries as mteb says there are."""
@@ -243,13 +252,13 @@ class TestPlan:
             texts = [s["queries_text_statistics"]["unique_texts"] for s in subsets]
             documents = max(s["num_samples"] - t for s, t in zip(subsets, texts, strict=True))
             pages += documents
-            total += Plan(task.name, documents, sum(texts), 21).bytes
+            total += RunPlan(task.name, documents, sum(texts), 21).bytes
         assert 15_000 < pages < 25_000
         assert total < 5e9
 
 
 def scored_run(folder, pages, scores, dim=4):
-    """A finished pass as its files: scores `(pages, queries)` of each label, one vector a page."""
+    """A finished pass as its files: scores `(pages, queries)` of each label, one vector per page."""
     for label, values in scores.items():
         np.asarray(values, np.float32).tofile(folder / f"{label}.scores")
         np.ones(len(pages), np.int32).tofile(folder / f"{label}.lengths")
@@ -264,7 +273,7 @@ class TestMeasuring:
         torch.testing.assert_close(QueryScores(queries)(pages), maxsim(queries, pages).T)
 
     def test_words_that_queries_share_are_scored_once_with_the_same_result(self, monkeypatch):
-        from anchorfold.evaluation import query_scores
+        from anchorfold.evaluation import score_pages as query_scores
 
         monkeypatch.setitem(query_scores.PRODUCT_BYTES, "cpu", 300)  # several products
         g = torch.Generator().manual_seed(0)
@@ -298,7 +307,7 @@ class TestMeasuring:
         scored = score_pages(corpus, model, compressors, tmp_path / "run")
         measured = measure(scored, corpus.queries, [m.label for m in METHODS])
         assert measured[FULL].retention == pytest.approx({"q1": 100, "q2": 100})
-        rows = summarise(measured, METHODS, corpus, "colpali")
+        rows = summarize(measured, METHODS, corpus, "colpali")
         assert rows[0].ndcg_retention == 100
         assert {r.label for r in rows} == {m.label for m in METHODS}
         by_label = {r.label: r for r in rows}

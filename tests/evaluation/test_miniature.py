@@ -15,19 +15,23 @@ import pytest
 from typer.testing import CliRunner
 
 import anchorfold
-from anchorfold.cli import ablate_command, bench_command, calibrate_command, eval_command, report_command  # noqa: F401
-from anchorfold.cli.app import app
-from anchorfold.compressors import COMPRESSORS, title_of
+from anchorfold.cli.app import app, load_commands
+from anchorfold.compressors import compressor_title
+from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation import benchmarks, efficiency, paper
-from anchorfold.evaluation.benchmarks import BENCHMARKS, PAPER_SUITES, Task
-from anchorfold.evaluation.methods import Method, paper_methods
+from anchorfold.evaluation.benchmarks import BENCHMARKS, PAPER_SUITES, BenchmarkTask
+from anchorfold.evaluation.figures.style import method_colour
+from anchorfold.evaluation.methods import NORMALIZED_BASELINES, Method, paper_methods
 from tests.drawn_figures import points, recorded_figures, shows_colours
 from tests.evaluation.plain_figures import FULL, loaded, pair_retention, plain_result, plain_suite
-from tests.evaluation.tiny_suites import NUMBERS, PAGES, WORDS, tiny_task
+from tests.evaluation.tiny_suites import NUMBERS, PAGES, WORDS, queries_of, tiny_task
 from tests.number_reader import write_pdf
+
+load_commands()
 
 pytestmark = pytest.mark.slow
 KINDS, RATIOS = ("colpali", "colqwen2.5", "nemotron"), (0.5, 0.2)
+METHODS = (*paper_methods(), *NORMALIZED_BASELINES)
 
 
 def run(*arguments):
@@ -53,9 +57,9 @@ def miniature(checkpoints, tmp_path_factory):
     folder = tmp_path_factory.mktemp("miniature")
     with pytest.MonkeyPatch.context() as patch:
         for suite in PAPER_SUITES:
-            patch.setitem(BENCHMARKS, suite, {n: Task(t.name) for n, t in BENCHMARKS[suite].items()})
+            patch.setitem(BENCHMARKS, suite, {n: BenchmarkTask(t.name) for n, t in BENCHMARKS[suite].items()})
         patch.setattr(benchmarks, "load_task", lambda name: tiny_task(name, NUMBERS[name]))
-        patch.setattr(efficiency, "run_apart", efficiency.run_job)
+        patch.setattr(efficiency, "run_in_subprocess", efficiency.run_in_process)
         miniature = Miniature()
         miniature.held_out = held_out_corpus(folder / "held-out")
         miniature.models = {kind: str(checkpoints[kind]) for kind in KINDS}
@@ -63,19 +67,19 @@ def miniature(checkpoints, tmp_path_factory):
         miniature.to = folder / "results"
         miniature.output = run(
             "eval", "paper", *(a for m in miniature.models.values() for a in ("--model", m)), "--calibration",
-            miniature.held_out, "--ratios", ",".join(map(str, RATIOS)), "--to", miniature.to,
+            miniature.held_out, "--ratios", ",".join(map(str, RATIOS)), "-o", miniature.to,
         )  # fmt: skip
         run("eval", "paper", "--cap", 128, "--methods", "anchorfold,agc", "--model", miniature.models["colqwen2.5"],
-            "--model", miniature.trained, "--to", miniature.to)  # fmt: skip
+            "--model", miniature.trained, "-o", miniature.to)  # fmt: skip
         pairs = ("--pairs", miniature.held_out, "--count", 4)
         for what in ("variants", "windows", "depths"):
-            run("ablate", what, "vidore-v2", "--model", miniature.models["colqwen2.5"], *pairs, "--to", miniature.to)
+            run("ablate", what, "vidore-v2", "--model", miniature.models["colqwen2.5"], *pairs, "-o", miniature.to)
         for kind in KINDS:
             model = shutil.copytree(miniature.models[kind], folder / kind)
             run("calibrate", model, *pairs, "--force", "--results", miniature.to)
         run("bench", "efficiency", "--corpus", "vidore-v2", "--model", miniature.models["colqwen2.5"], "--ratio", 0.2,
             "--pages", 8, "--warm-up", 1, "--passes", 2, "--calibration", miniature.held_out,
-            "--to", miniature.to)  # fmt: skip
+            "-o", miniature.to)  # fmt: skip
         with recorded_figures() as miniature.figures:
             run("report", miniature.to)
     miniature.tables = read_tables((miniature.to / "report.md").read_text())
@@ -121,10 +125,10 @@ def test_suite_tables(miniature):
     for suite in PAPER_SUITES:
         ((heads, lines),) = miniature.tables[suite]
         assert heads[:3] == ["method", "backbone", "full"]
-        assert len(lines) == len(KINDS) * len(paper_methods())
+        assert len(lines) == len(KINDS) * len(METHODS)
         for line in lines:
             kind = next(k for k in KINDS if miniature.models[k] == line[1])
-            name = next(n for n in paper_methods() if title_of(n) == line[0])
+            name = next(n for n in METHODS if compressor_title(n) == line[0])
             full = plain_suite(miniature.held_out, line[1], suite, FULL)
             close(line[2], full)
             for i, ratio in enumerate(RATIOS):
@@ -133,7 +137,11 @@ def test_suite_tables(miniature):
                 close(cells[0], ndcg)
                 close(cells[1], 100 * ndcg / full)
                 reported = paper.reported(suite, kind, name, ratio)
-                assert cells[0].endswith(f"[{reported:.1f} ({ndcg - reported:+.1f})]")
+                if name in NORMALIZED_BASELINES:
+                    assert reported is None
+                    assert "[" not in cells[0]
+                else:
+                    assert cells[0].endswith(f"[{reported:.1f} ({ndcg - reported:+.1f})]")
 
 
 def test_data_set_tables(miniature):
@@ -142,9 +150,10 @@ def test_data_set_tables(miniature):
         for kind in KINDS:
             for heads, lines in miniature.tables[f"{suite} with {miniature.models[kind]}"]:
                 names = heads[2::2]
-                assert len(lines) == 1 + len(paper_methods()) * len(RATIOS)
+                assert len(lines) == 1 + len(METHODS) * len(RATIOS) + 1  # the full index, and one vector per page
+                assert lines.pop()[:2] == ["1D-Pooling", "cap 1"]
                 for line in lines:
-                    name = next(n for n in ("none", *paper_methods()) if title_of(n) == line[0])
+                    name = next(n for n in ("none", *METHODS) if compressor_title(n) == line[0])
                     method = Method(name, float(line[1]))
                     for i, data_set in enumerate(names):
                         task = BENCHMARKS[suite][data_set].name
@@ -154,9 +163,12 @@ def test_data_set_tables(miniature):
                         close(cells[0], ndcg)
                         close(cells[1], 100 * ndcg / full)
                         reported = paper.reported(suite, kind, name, float(line[1]), data_set)
-                        assert f"[{reported:.1f} (" in cells[0]
+                        assert reported is None or f"[{reported:.1f} (" in cells[0]
+                        assert (reported is None) == (name in NORMALIZED_BASELINES)
+                        retained = paper.reported(suite, kind, name, float(line[1]), data_set, "retention")
+                        assert reported is None or f"[{retained:.1f} (" in cells[1]
                         checked += 1
-    assert checked == 18 * 3 * 11
+    assert checked == 18 * 3 * 15
 
 
 def test_headlines(miniature):
@@ -165,20 +177,22 @@ def test_headlines(miniature):
         assert [line[0] for line in lines] == ["0.5", "0.2"]
         for line in lines:
             ratio = float(line[0])
-            retained, margins = [], []
+            retained, margins, normalized_margins = [], [], []
             for suite in suites:
                 for kind in KINDS:
                     full = plain_suite(miniature.held_out, miniature.models[kind], suite, FULL)
                     by_method = {
                         n: 100 * plain_suite(miniature.held_out, miniature.models[kind], suite, Method(n, ratio)) / full
-                        for n in paper_methods()
+                        for n in METHODS
                     }
                     ours = by_method.pop("anchorfold")
                     retained.append(ours)
-                    margins.append(ours - max(by_method.values()))
+                    margins.append(ours - max(v for n, v in by_method.items() if n not in NORMALIZED_BASELINES))
+                    normalized_margins.append(ours - max(by_method[n] for n in NORMALIZED_BASELINES))
             assert int(line[1]) == len(retained)
             close(line[2], fmean(retained))
             close(line[5], fmean(margins))
+            close(line[8], fmean(normalized_margins))
             assert line[3] == line[4]  # all of the paper's pairs are there
         if title.startswith("ViDoRe"):
             assert lines[1][3:5] == ["98.3", "98.3"]
@@ -187,7 +201,7 @@ def test_headlines(miniature):
 
 def test_cap_against_agc(miniature):
     for suite in PAPER_SUITES:
-        ((_, lines),) = miniature.tables[f"{suite}: at most 128 vectors a page"]
+        ((_, lines),) = miniature.tables[f"{suite}: at most 128 vectors per page"]
         assert [line[0] for line in lines] == [*BENCHMARKS[suite], "average"]
         agc, ours = [], []
         for line in lines[:-1]:
@@ -214,7 +228,7 @@ def test_ablations(miniature):
             if what == "variants":
                 method = Method(line[0], 0.2)
             else:
-                steps = int(line[0].removeprefix("K=")) if what == "depths" else model.settings.steps
+                steps = int(line[0].removeprefix("K=")) if what == "depths" else model.layer_settings.steps
                 method = Method(line[0], 0.2, window=tuple(row["window"]), steps=steps)
             value = plain_suite(miniature.held_out, miniature.models["colqwen2.5"], "vidore-v2", method)
             close(line[ndcg], value, 2)
@@ -244,9 +258,19 @@ def test_calibration_and_efficiency(miniature):
     ((heads, lines),) = miniature.tables[title]
     rows = json.loads(next(miniature.to.rglob("efficiency.json")).read_text())["rows"]
     for line, row in zip(lines, rows, strict=True):
-        assert line[heads.index("index / full")] == f"{row['total'] / rows[0]['total']:.3f}"
-    assert lines[0][1] == "100.00"
-    assert heads.count("paper's") == 2
+        assert line[heads.index("index / full")].split()[0] == f"{row['total'] / rows[0]['total']:.3f}"
+    assert lines[0][heads.index("vectors kept, %")] == "100.00"
+    suite = {line[0]: line for line in miniature.tables["vidore-v2"][0][1] if line[1] == miniature.models["colqwen2.5"]}
+    for line, row in zip(lines, rows, strict=True):
+        assert sum(row[part] for part in ("encoding", "capture", "compression")) == pytest.approx(row["total"])
+        method = row["method"].split("@")[0]
+        reported = next((r for r in paper.table("efficiency") if r["method"] == method), None)
+        for head, column in (("NDCG@5", "ndcg"), ("P95, ms", "p95_ms"), ("index / full", "index_over_full")):
+            assert (f"[{reported[column]}]" in line[heads.index(head)]) if reported else "[" not in line[2]
+        if method != "none":
+            cells = suite[compressor_title(method)]
+            assert line[1].split()[0] == cells[3 + 2 * RATIOS.index(0.2)].split()[0]
+    assert f"{rows[0]['vectors']:,} vectors" in title
 
 
 def test_figures_of_suites(miniature):
@@ -254,29 +278,45 @@ def test_figures_of_suites(miniature):
     for suite in PAPER_SUITES:
         panels = miniature.figures[f"{suite}-retention.png"].axes
         assert len(panels) == 2 * len(KINDS)
-        for panel in panels[::2]:  # NDCG@5; score retention stands beside it
+        for panel in panels[::2]:  # NDCG@5; the panel to its right is score retention
             model = next(m for m in backbones if panel.get_title().startswith(m))
             full = plain_suite(miniature.held_out, model, suite, FULL)
-            assert len(lines := points(panel)) == len(paper_methods())
-            for name in paper_methods():
+            assert len(lines := points(panel)) == len(METHODS)
+            for name in METHODS:
                 measured = [plain_suite(miniature.held_out, model, suite, Method(name, ratio)) for ratio in RATIOS]
                 retained = [pytest.approx(100 * ndcg / full, abs=0.06) for ndcg in measured]
-                assert lines[title_of(name)] == list(zip(RATIOS, retained, strict=True))
-        assert shows_colours(miniature.to / f"{suite}-retention.png", [COMPRESSORS[n].colour for n in paper_methods()])
+                assert lines[compressor_title(name)] == list(zip(RATIOS, retained, strict=True))
+        assert shows_colours(miniature.to / f"{suite}-retention.png", [method_colour(n) for n in METHODS])
         assert len(miniature.figures[f"{suite}-storage.png"].axes) == len(KINDS)
 
 
+def test_case_study_of_a_task(miniature, tmp_path, monkeypatch):
+    monkeypatch.setitem(BENCHMARKS, "vidore-v2", {"ESG Reports": BenchmarkTask("Vidore2ESGReportsRetrieval")})
+    monkeypatch.setattr(benchmarks, "load_task", lambda name: tiny_task(name, NUMBERS[name]))
+    arguments = ("explain", "--task", "Vidore2ESGReportsRetrieval", "--model", miniature.models["colpali"])
+    with recorded_figures() as figures:
+        output = run(*arguments, "--query", "q3", "-o", tmp_path / "case.png")
+    number = NUMBERS["Vidore2ESGReportsRetrieval"]
+    assert queries_of(number)["q3"] in output
+    assert "page test/p0" in output
+    panels = figures["case.png"].axes
+    assert len(panels) == 2 * 3
+    assert panels[0].get_title().startswith("AnchorFold, 5x")
+    for wrong, message in ((("--query", "q9"), "has no query 'q9'"), ((), "requires --query")):
+        with pytest.raises(AnchorFoldError, match=message):
+            run(*arguments, *wrong)
+
+
 def test_plan_figures_and_paper_command(miniature):
-    assert f"together {18 * PAGES} pages" in miniature.output
+    assert f"total: {18 * PAGES} pages" in miniature.output
     (latency,) = (path.name for path in miniature.to.glob("vidore-v2-*-latency.png"))
     drawn = {f"{suite}-{kind}.png" for suite in PAPER_SUITES for kind in ("retention", "storage")}
     assert set(miniature.figures) == {*drawn, "calibration.png", latency}
     (panel,) = miniature.figures[latency].axes
-    assert set(points(panel)) == {title_of(name) for name in ("none", *paper_methods())}
+    assert set(points(panel)) == {compressor_title(name) for name in ("none", *METHODS)}
     assert len(miniature.figures["calibration.png"].axes) == 2 * len(KINDS)
     html = (miniature.to / "report.html").read_text()
-    assert all(
-        f"<h2>{heading}" in html for heading in ("In short", "Suites", "Against trained", "Data sets", "Calibration")
-    )
+    headings = ("Mean retention", "Suites", "Against trained", "Data sets", "Calibration")
+    assert all(f"<h2>{heading}" in html for heading in headings)
     folders = {p.relative_to(miniature.to).parts[0] for p in miniature.to.rglob("results.json")}
     assert len(folders) == 4  # one a checkpoint

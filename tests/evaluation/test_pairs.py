@@ -1,12 +1,22 @@
 import json
+import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from anchorfold.errors import AnchorFoldError
+from anchorfold.evaluation import training_set as reading
+from anchorfold.evaluation.calibration import compare_on_pairs
+from anchorfold.evaluation.calibration_pairs import corpus_pairs, find_pairs, held_out_pairs, training_pairs
 from anchorfold.evaluation.corpus import local_corpus
-from anchorfold.evaluation.pairs import corpus_pairs, find_pairs, held_out_pairs, training_pairs
-from anchorfold.evaluation.suitability import compare_on_pairs
+from anchorfold.evaluation.training_set import training_images
 from tests.number_reader import page_image, read_number, write_pdf
+
+datasets = pytest.importorskip("datasets")
+
+from training.colqwen25.pairs import read_data  # noqa: E402
+from training.colqwen25.recipe import read_recipe  # noqa: E402
 
 
 @pytest.fixture
@@ -30,7 +40,6 @@ def test_pairs_of_a_corpus_belong_together_and_depend_on_the_seed_only(folder):
 @pytest.fixture
 def training_set(tmp_path):
     """Two files of several row groups; some rows have no query."""
-    datasets = pytest.importorskip("datasets")
     numbers = list(range(1, 41))
     for part in (numbers[:25], numbers[25:]):
         rows = {"query": [f"text {n}" if n % 10 else "" for n in part], "image": [page_image(n) for n in part]}
@@ -51,37 +60,62 @@ def test_pairs_of_a_training_set_are_drawn_uniformly(training_set, monkeypatch):
     assert abs(sum(counts[:18]) - sum(counts[18:])) < 60
 
 
-def test_only_what_is_drawn_is_read(training_set, monkeypatch):
-    from anchorfold.evaluation import training_set as reading
+def test_rows_of_the_hub_are_read_once_and_their_bytes_reported(training_set, tmp_path, monkeypatch):
+    monkeypatch.setenv("ANCHORFOLD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(
+        reading, "parquet_paths", lambda name: [f"file://{p}" for p in sorted(Path(name).rglob("*.parquet"))]
+    )
+    reports: list[str] = []
+    first = [(text, read_number(image)) for text, image in training_pairs(training_set, 3, report=reports.append)]
+    assert len(first) == 3
+    sizes = re.search(r"reading 3 rows in [1-3] row groups, ([\d,]+) bytes", reports[0])
+    whole = sum(p.stat().st_size for p in Path(training_set).rglob("*.parquet"))
+    assert sizes is not None
+    assert 0 < int(sizes[1].replace(",", "")) < whole
+    (cached,) = (tmp_path / "cache").rglob("*.parquet")
+    monkeypatch.setattr(reading, "_open", lambda _: pytest.fail("read again"))
+    again = [(text, read_number(image)) for text, image in training_pairs(training_set, 3, report=reports.append)]
+    assert again == first
+    assert str(cached) in reports[1]
+    with pytest.raises(pytest.fail.Exception):
+        list(training_pairs(training_set, 4))
 
-    groups, row = [], reading._row
 
-    def noted(file, number, columns):
-        groups.append(number)
-        return row(file, number, columns)
-
-    monkeypatch.setattr(reading, "_row", noted)
-    assert len(list(training_pairs(training_set, 3))) == 3
-    assert len(groups) <= 5
+def test_calibration_pairs_and_pages_of_the_training_set_are_held_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "SLICES", {"pairs": (0.0, 0.3), "pages": (0.3, 0.5)})
+    folder = tmp_path / "colpali_train_set"
+    rows = {
+        "query": [f"text {n}" for n in range(60)], "image": [page_image(n // 2) for n in range(60)],
+        "image_filename": [f"{n // 2}.png" for n in range(60)],  # two queries per page
+    }  # fmt: skip
+    table = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
+    table.to_parquet(folder / "data" / "train-00000-of-00001.parquet", batch_size=10)
+    table.select(range(2)).to_parquet(folder / "data" / "test-00000-of-00001.parquet")
+    pairs = {read_number(image) for _, image in training_pairs(str(folder), 500)}
+    pages = {read_number(image) for image in training_images(str(folder), 128)}
+    recipe = replace(read_recipe().data, train=str(folder))
+    trained = {int(row["query"].split()[1]) // 2 for row in read_data(recipe, tmp_path, 40_000, 1).rows}
+    assert all((len(pairs), len(pages), len(trained)))
+    assert pairs | pages | trained == set(range(30))
+    assert len(pairs) + len(pages) + len(trained) == 30
+    streamed = read_data(replace(recipe, streaming=True), tmp_path, 40_000, 1).rows
+    assert {int(row["query"].split()[1]) // 2 for row in streamed} == trained
 
 
 def test_what_is_wrong_with_a_training_set_is_said(training_set, tmp_path):
     with pytest.raises(AnchorFoldError, match="cannot be read as a dataset"):
         list(training_pairs(str(tmp_path / "nothing")))
-    from anchorfold.evaluation.training_set import draw_rows
-
     with pytest.raises(AnchorFoldError, match="has no column answer"):
-        list(draw_rows(training_set, 1, ("query", "answer")))
+        list(reading.sample_rows(training_set, 1, ("query", "answer"), "pairs"))
 
 
 def test_without_held_out_pairs_it_is_said(folder, monkeypatch):
-    from anchorfold.evaluation import pairs
+    from anchorfold.evaluation import calibration_pairs as pairs
 
-    def unreachable(*_):
+    def unreachable():
         raise AnchorFoldError("no hub")
-        yield
 
-    monkeypatch.setattr(pairs, "training_pairs", unreachable)
+    monkeypatch.setattr(pairs, "require_training_set", unreachable)
     given, source, evaluated = held_out_pairs(None, [local_corpus(folder)], 40_000, 3)
     assert (len(list(given)), source, evaluated) == (3, "the evaluated pages", True)
     _, source, evaluated = held_out_pairs(str(folder), [], 40_000, 3)

@@ -2,8 +2,8 @@ import statistics
 
 import pytest
 
-from anchorfold import compressor_names
 from anchorfold.attention.layer_settings import PAPER
+from anchorfold.compressors import COMPRESSORS, compressor_names
 from anchorfold.evaluation import paper
 
 
@@ -33,6 +33,8 @@ def test_retention_is_the_ratio_to_the_full_index():
 
 def test_names_are_ours():
     assert {r["method"] for r in paper.table("datasets")} <= set(compressor_names())
+    raw = {r["method"] for r in paper.table("datasets") if not COMPRESSORS[r["method"]].normalize}
+    assert raw == {"semantic-clustering-raw", "1d-pooling-raw"}
     assert {r["backbone"] for r in paper.table("benchmarks")} == set(PAPER)
     for row in paper.table("calibration"):
         if row["steps"] == "6":

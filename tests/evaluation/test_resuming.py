@@ -13,9 +13,9 @@ import torch
 
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.errors import MismatchError
-from anchorfold.evaluation import run_key
+from anchorfold.evaluation import run_folder as run_key
 from anchorfold.evaluation.corpus import local_corpus
-from anchorfold.evaluation.held_out import find_held_out, ready_compressors
+from anchorfold.evaluation.held_out_pages import calibrated_compressors, find_held_out
 from anchorfold.evaluation.methods import Method, choose_methods
 from anchorfold.evaluation.run import evaluate, model_folder
 from anchorfold.evaluation.score_pages import SAVE_EVERY, score_pages
@@ -42,7 +42,7 @@ class Reader(NumberReader):
     def prepared_states(self, numbers, signals):
         return [self.state(number, signals) for number in numbers]
 
-    def page_states(self, images, signals=()):
+    def page_states(self, images, signals=(), batch_size=None):
         return (self.state(read_number(image), signals) for image in images)
 
     def state(self, number, signals):
@@ -53,7 +53,7 @@ class Reader(NumberReader):
 
 
 def reader(life=None) -> Any:
-    """It is no `Retriever`, but has what an evaluation calls."""
+    """It is no `BackboneEncoder`, but has what an evaluation calls."""
     return Reader(life)
 
 
@@ -103,7 +103,7 @@ def results(folder):
 
 def compressors_of(corpus, model, methods, folder):
     held_out = replace(find_held_out(str(corpus), [], model.page_pixels), source=HELD_OUT)
-    return ready_compressors(methods, model, held_out, folder / "calibrated.json")[0]
+    return calibrated_compressors(methods, model, held_out, folder / "calibrated.json")[0]
 
 
 def score(corpus, compressors, folder, model=None, documents=None):
@@ -161,7 +161,7 @@ def test_a_finished_run_is_not_encoded_again(corpus, copied):
 def test_files_that_lost_something_are_not_filled_with_zeros(corpus, copied):
     path = copied / "sap@0.5.scores"
     os.truncate(path, path.stat().st_size - 100)
-    with pytest.raises(MismatchError, match=r"sap@0.5.scores is shorter than its run has saved"):
+    with pytest.raises(MismatchError, match=r"sap@0.5.scores is shorter than its saved state"):
         run(corpus, copied)
 
 
@@ -210,7 +210,7 @@ class TestAnotherRun:
     ])  # fmt: skip
     def test_with_other_layers(self, own, name, value):
         model = reader()
-        model.settings = replace(LayerSettings(window=(1, 2), sap_window=(1, 2), layers=4), **{name: value})
+        model.layer_settings = replace(LayerSettings(window=(1, 2), sap_window=(1, 2), layers=4), **{name: value})
         shown = str(list(value) if isinstance(value, tuple) else value).replace("[", r"\[")
         self.refused(own, f"layers {name} was .*, is {shown} now", model)
 

@@ -1,1 +1,1 @@
-"""The paper's evaluation: every method and ratio from one encoding pass, on any corpus."""
+"""Evaluation: every method and ratio from one encoding pass, on any corpus."""

@@ -1,4 +1,4 @@
-"""Benchmarks through mteb's tasks: the official test splits, languages and query variants."""
+"""Benchmarks as mteb tasks: official test splits, languages and query variants."""
 
 from __future__ import annotations
 
@@ -10,70 +10,72 @@ from typing import Any
 from PIL import Image
 
 from anchorfold.errors import AnchorFoldError
-from anchorfold.evaluation.corpus import Corpus, Query, Unrendered
-from anchorfold.evaluation.run_key import digest_of
+from anchorfold.evaluation.corpus import Corpus, LazyPage, Query
+from anchorfold.evaluation.run_folder import digest_of
 
 FOUR = ("english", "french", "german", "spanish")
 SIX = (*FOUR, "italian", "portuguese")
 
 
 @dataclass(frozen=True)
-class Task:
-    """A task of mteb as this package knows it; `languages` are the subsets of its queries, if there are several."""
+class BenchmarkTask:
+    """A task of mteb; `languages` are the subsets of its queries."""
 
     name: str
     languages: tuple[str, ...] = ("default",)
     splits: tuple[str, ...] = ("test",)
 
 
-# By the names that the paper's tables use. REAL-MM-RAG's tasks ask the queries of rephrase level 3.
-BENCHMARKS: dict[str, dict[str, Task]] = {
+# Named as in the paper's tables. REAL-MM-RAG uses the queries of rephrase level 3.
+BENCHMARKS: dict[str, dict[str, BenchmarkTask]] = {
     "vidore-v1": {
-        "ArxivQA": Task("VidoreArxivQARetrieval"),
-        "DocVQA": Task("VidoreDocVQARetrieval"),
-        "InfoVQA": Task("VidoreInfoVQARetrieval"),
-        "TabFQuAD": Task("VidoreTabfquadRetrieval"),
-        "TAT-DQA": Task("VidoreTatdqaRetrieval"),
-        "Shift Project": Task("VidoreShiftProjectRetrieval"),
-        "Synthetic AI": Task("VidoreSyntheticDocQAAIRetrieval"),
-        "Synthetic Energy": Task("VidoreSyntheticDocQAEnergyRetrieval"),
-        "Synthetic Government": Task("VidoreSyntheticDocQAGovernmentReportsRetrieval"),
-        "Synthetic Healthcare": Task("VidoreSyntheticDocQAHealthcareIndustryRetrieval"),
+        "ArxivQA": BenchmarkTask("VidoreArxivQARetrieval"),
+        "DocVQA": BenchmarkTask("VidoreDocVQARetrieval"),
+        "InfoVQA": BenchmarkTask("VidoreInfoVQARetrieval"),
+        "TabFQuAD": BenchmarkTask("VidoreTabfquadRetrieval"),
+        "TAT-DQA": BenchmarkTask("VidoreTatdqaRetrieval"),
+        "Shift Project": BenchmarkTask("VidoreShiftProjectRetrieval"),
+        "Synthetic AI": BenchmarkTask("VidoreSyntheticDocQAAIRetrieval"),
+        "Synthetic Energy": BenchmarkTask("VidoreSyntheticDocQAEnergyRetrieval"),
+        "Synthetic Government": BenchmarkTask("VidoreSyntheticDocQAGovernmentReportsRetrieval"),
+        "Synthetic Healthcare": BenchmarkTask("VidoreSyntheticDocQAHealthcareIndustryRetrieval"),
     },
     "vidore-v2": {
-        "ESG Reports": Task("Vidore2ESGReportsRetrieval", FOUR),
-        "Biomedical Lectures": Task("Vidore2BioMedicalLecturesRetrieval", FOUR),
-        "Economics Reports": Task("Vidore2EconomicsReportsRetrieval", FOUR),
-        "ESG Reports (Human)": Task("Vidore2ESGReportsHLRetrieval"),
+        "ESG Reports": BenchmarkTask("Vidore2ESGReportsRetrieval", FOUR),
+        "Biomedical Lectures": BenchmarkTask("Vidore2BioMedicalLecturesRetrieval", FOUR),
+        "Economics Reports": BenchmarkTask("Vidore2EconomicsReportsRetrieval", FOUR),
+        "ESG Reports (Human)": BenchmarkTask("Vidore2ESGReportsHLRetrieval"),
     },
     "real-mm-rag": {
-        "FinReport": Task("RealMMRAGFinReportRetrieval"),
-        "FinSlides": Task("RealMMRAGFinSlidesRetrieval"),
-        "TechReport": Task("RealMMRAGTechReportRetrieval"),
-        "TechSlides": Task("RealMMRAGTechSlidesRetrieval"),
+        "FinReport": BenchmarkTask("RealMMRAGFinReportRetrieval"),
+        "FinSlides": BenchmarkTask("RealMMRAGFinSlidesRetrieval"),
+        "TechReport": BenchmarkTask("RealMMRAGTechReportRetrieval"),
+        "TechSlides": BenchmarkTask("RealMMRAGTechSlidesRetrieval"),
     },
-    # Not in the paper: newer, and only its public half, which can be downloaded.
+    # Not in the paper; only the public half can be downloaded.
     "vidore-v3": {
-        "Finance (English)": Task("Vidore3FinanceEnRetrieval", SIX),
-        "Finance (French)": Task("Vidore3FinanceFrRetrieval", SIX),
-        "Industrial": Task("Vidore3IndustrialRetrieval", SIX),
-        "Computer Science": Task("Vidore3ComputerScienceRetrieval", SIX),
-        "Pharmaceuticals": Task("Vidore3PharmaceuticalsRetrieval", SIX),
-        "Human Resources": Task("Vidore3HrRetrieval", SIX),
-        "Physics": Task("Vidore3PhysicsRetrieval", SIX),
-        "Energy": Task("Vidore3EnergyRetrieval", SIX),
+        "Finance (English)": BenchmarkTask("Vidore3FinanceEnRetrieval", SIX),
+        "Finance (French)": BenchmarkTask("Vidore3FinanceFrRetrieval", SIX),
+        "Industrial": BenchmarkTask("Vidore3IndustrialRetrieval", SIX),
+        "Computer Science": BenchmarkTask("Vidore3ComputerScienceRetrieval", SIX),
+        "Pharmaceuticals": BenchmarkTask("Vidore3PharmaceuticalsRetrieval", SIX),
+        "Human Resources": BenchmarkTask("Vidore3HrRetrieval", SIX),
+        "Physics": BenchmarkTask("Vidore3PhysicsRetrieval", SIX),
+        "Energy": BenchmarkTask("Vidore3EnergyRetrieval", SIX),
     },
 }
-PAPER = "paper"  # all of the paper's suites, in one word
+PAPER = "paper"  # name for all suites of the paper
+SMOKE = "smoke"  # name for the smallest data set of the paper: 70 pages, 280 queries
+SMOKE_TASK = "VidoreTabfquadRetrieval"
 PAPER_SUITES = ("vidore-v1", "vidore-v2", "real-mm-rag")
 
 
 def load_task(name: str) -> Any:
-    """One of mteb's tasks."""
+    """Load a task of mteb."""
     try:
         import mteb
     except ImportError as error:
-        raise AnchorFoldError("the benchmarks need mteb: pip install 'anchorfold[eval]'.") from error
+        raise AnchorFoldError("benchmarks require mteb: pip install 'anchorfold[eval]'.") from error
     try:
         return mteb.get_task(name)
     except KeyError as error:
@@ -82,8 +84,8 @@ def load_task(name: str) -> Any:
         ) from error
 
 
-def check_task(task: Any, known: Task) -> None:
-    """Raise where mteb's task has other splits or languages than ours: its figures would mean something else."""
+def check_task(task: Any, known: BenchmarkTask) -> None:
+    """Raise if the splits or languages of mteb's task differ from the paper's."""
     metadata = task.metadata
     if tuple(metadata.eval_splits) != known.splits:
         raise AnchorFoldError(f"mteb evaluates {metadata.name} on {metadata.eval_splits}, not on {list(known.splits)}.")
@@ -93,26 +95,26 @@ def check_task(task: Any, known: Task) -> None:
 
 @dataclass(frozen=True)
 class TaskPages:
-    """The pages of a task: for each split a table with the columns `id` and `image`."""
+    """Pages of a task: one table with the columns `id` and `image` per split."""
 
     task: str
     dataset: Mapping[str, Any]
     tables: Mapping[str, Any]
 
-    def __call__(self, pixels: int) -> Iterator[Unrendered]:
-        """Split by split, in the data set's order and at its own size."""
+    def __call__(self, pixels: int) -> Iterator[LazyPage]:
+        """Yield pages split by split, in the data set's order and resolution."""
         for split, table in self.tables.items():
             for number, page in enumerate(table["id"]):
                 yield f"{split}/{page}", partial(row_image, table, number)
 
     def origin(self) -> dict[str, Any]:
-        """A data set's revision is a digest of its content."""
+        """Return the data set's revision and a digest of the page ids."""
         pages = [f"{split}/{page}" for split, table in self.tables.items() for page in table["id"]]
         return {"task": self.task, "data set": dict(self.dataset), "pages": digest_of(pages)}
 
 
 def task_corpus(task: Any, name: str, benchmark: str) -> Corpus:
-    """A task of mteb as a corpus: every page once, the queries of all its languages."""
+    """Convert a task of mteb to a corpus with the queries of all languages."""
     try:
         task.load_data()
     except (ConnectionError, OSError) as error:
@@ -134,13 +136,15 @@ def task_corpus(task: Any, name: str, benchmark: str) -> Corpus:
 
 
 def row_image(rows: Any, number: int) -> Image.Image:
-    """The page image of one row of a data set."""
+    """Return the page image of a row."""
     image: Image.Image = rows[number]["image"]
     return image.convert("RGB")
 
 
 def find_corpora(source: str) -> list[Corpus] | None:
-    """All data sets of a benchmark (`paper` is three of them), or the one of that task; None if it is neither."""
+    """Return the corpora of a benchmark (`paper`: three benchmarks) or of one task; None for other names."""
+    if source == SMOKE:
+        return find_corpora(SMOKE_TASK)
     if source == PAPER:
         return [corpus for suite in PAPER_SUITES for corpus in find_corpora(suite) or []]
     if source in BENCHMARKS:
@@ -152,8 +156,8 @@ def find_corpora(source: str) -> list[Corpus] | None:
     return None
 
 
-def known_corpus(known: Task, name: str, benchmark: str) -> Corpus:
-    """A data set of a benchmark, if mteb still means the same by it."""
+def known_corpus(known: BenchmarkTask, name: str, benchmark: str) -> Corpus:
+    """Load a data set of a benchmark after checking mteb's definition."""
     task = load_task(known.name)
     check_task(task, known)
     return task_corpus(task, name, benchmark)

@@ -1,4 +1,4 @@
-"""Pages, queries and which pages answer them."""
+"""Corpora: pages, queries and relevance judgements."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 from PIL import Image
 
-from anchorfold.documents.content import read_file
-from anchorfold.documents.pages import open_pages
+from anchorfold.documents.formats import open_document, read_file
 from anchorfold.errors import AnchorFoldError, UnreadableDocumentError
 
 QUERIES_FILE, EXCLUDED_FILE, PAGES_FOLDER = "queries.jsonl", "exclude_pages.json", "pdfs"
@@ -21,7 +20,7 @@ QUERIES_FILE, EXCLUDED_FILE, PAGES_FOLDER = "queries.jsonl", "exclude_pages.json
 
 @dataclass(frozen=True)
 class Query:
-    """A question and the names of the pages that answer it, with their grades."""
+    """A query and the grades of its relevant pages by name."""
 
     id: str
     text: str
@@ -29,56 +28,56 @@ class Query:
     kind: str = "query"
 
 
-# A page's name, and what renders it: to be called before the next one is asked for.
-Unrendered = tuple[str, Callable[[], Image.Image]]
+# Name of a page and a function that renders it, valid until the next page is requested.
+LazyPage = tuple[str, Callable[[], Image.Image]]
 
 
-class PageSource(Protocol):
-    """Where pages come from. Loader processes get a copy of it: it must survive pickling."""
+class CorpusPages(Protocol):
+    """Pages of a corpus. Must be picklable for loader processes."""
 
-    def __call__(self, pixels: int) -> Iterator[Unrendered]:
-        """All pages in a stable order, to be rendered at about that size."""
+    def __call__(self, pixels: int) -> Iterator[LazyPage]:
+        """Yield all pages in a stable order, to be rendered at about `pixels`."""
         ...
 
     def origin(self) -> dict[str, Any]:
-        """What the pages are made from, as JSON that differs if any page does."""
+        """Return JSON that identifies the content of all pages."""
         ...
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Pages and queries. `benchmark` is our name of the suite that it belongs to, if any."""
+    """Pages and queries; `benchmark` is the name of its suite, if any."""
 
     name: str
-    unrendered: PageSource
+    lazy_pages: CorpusPages
     queries: tuple[Query, ...]
     benchmark: str | None = None
 
     def names(self) -> list[str]:
-        """Of all pages, none of them rendered."""
-        return [name for name, _ in self.unrendered(1)]
+        """Return the names of all pages without rendering them."""
+        return [name for name, _ in self.lazy_pages(1)]
 
     def pages(
         self, pixels: int, *, skip: int = 0, only: Container[str] | None = None
     ) -> Iterator[tuple[str, Image.Image]]:
-        """Names and images without the first `skip` pages, or of some pages; no others are rendered."""
-        for name, render in islice(self.unrendered(pixels), skip, None):
+        """Yield names and images after the first `skip` pages, or of the pages in `only`."""
+        for name, render in islice(self.lazy_pages(pixels), skip, None):
             if only is None or name in only:
                 yield name, render()
 
 
 @dataclass(frozen=True)
 class Documents:
-    """The pages of some files, without those that are `excluded` (by file name, zero-based)."""
+    """Pages of files, without `excluded` ones (zero-based numbers by file name)."""
 
     files: Sequence[Path]
     excluded: Mapping[str, Sequence[int]]
 
-    def __call__(self, pixels: int) -> Iterator[Unrendered]:
-        """File by file."""
+    def __call__(self, pixels: int) -> Iterator[LazyPage]:
+        """Yield the pages file by file."""
         for path in self.files:
             try:
-                with open_pages(path, pixels) as pages:
+                with open_document(path, pixels) as pages:
                     for number in range(len(pages)):
                         if number not in self.excluded.get(path.name, ()):
                             yield page_name(path.name, number), partial(pages.image, number)
@@ -86,7 +85,7 @@ class Documents:
                 raise AnchorFoldError(f"{path} cannot be read: {problem}.") from problem
 
     def origin(self) -> dict[str, Any]:
-        """Size and digest of every file, and what is left out of it."""
+        """Return size, digest and excluded pages per file."""
         documents = {}
         for path in self.files:
             try:
@@ -100,13 +99,13 @@ class Documents:
 
 
 def local_corpus(folder: str | Path, documents: Sequence[str] | None = None) -> Corpus:
-    """A folder with `pdfs/` and `queries.jsonl`: {id, text, relevant: [[file, zero-based page]], kind?}.
+    """Read a folder with `pdfs/` and `queries.jsonl`: {id, text, relevant: [[file, zero-based page]], kind?}.
 
-    Pages listed in `exclude_pages.json` (file to zero-based numbers) are left out; `documents` takes only some files.
+    Pages in `exclude_pages.json` (file to zero-based numbers) are skipped; `documents` selects files.
     """
     folder = Path(folder)
     if not (folder / QUERIES_FILE).is_file() or not (folder / PAGES_FOLDER).is_dir():
-        raise AnchorFoldError(f"{folder} is not a corpus: it needs {PAGES_FOLDER}/ and {QUERIES_FILE}.")
+        raise AnchorFoldError(f"{folder} is not a corpus: {PAGES_FOLDER}/ and {QUERIES_FILE} are required.")
     excluded_file = folder / EXCLUDED_FILE
     excluded = json.loads(excluded_file.read_text()) if excluded_file.exists() else {}
     files = sorted(p for p in (folder / PAGES_FOLDER).iterdir() if p.is_file())
@@ -121,14 +120,14 @@ def local_corpus(folder: str | Path, documents: Sequence[str] | None = None) -> 
             relevant = {page_name(f, p): 1 for f, p in answers if f in file_names and p not in excluded.get(f, ())}
             query = Query(str(data["id"]), data["text"], relevant, data.get("kind", "query"))
         except (ValueError, KeyError, TypeError) as error:
-            raise AnchorFoldError(f"line {number} of {folder / QUERIES_FILE} is no query ({error!r}).") from error
+            raise AnchorFoldError(f"line {number} of {folder / QUERIES_FILE} is not a query ({error!r}).") from error
         if query.relevant:
             queries.append(query)
     if not queries:
-        raise AnchorFoldError(f"{folder / QUERIES_FILE} holds no query with a page that answers it.")
+        raise AnchorFoldError(f"{folder / QUERIES_FILE} contains no query with a relevant page.")
     return Corpus(folder.resolve().name, Documents(files, excluded), tuple(queries))
 
 
 def page_name(file: str, number: int) -> str:
-    """A page's name in rankings."""
+    """Return the name of a page in rankings."""
     return f"{file}#{number}"

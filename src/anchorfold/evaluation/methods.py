@@ -10,17 +10,26 @@ from typing import Any
 
 from anchorfold._registry import choose_from
 from anchorfold.attention.layer_settings import LayerSettings
-from anchorfold.compressors import COMPRESSORS, AnchorFold, Compressor, FullIndex, compressor, compressor_names
+from anchorfold.compressors import (
+    COMPRESSORS,
+    AnchorFold,
+    Compressor,
+    FullIndex,
+    Pooling1D,
+    SemanticClustering,
+    compressor,
+    compressor_names,
+)
 from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation import paper
 
 FULL = "none@1"
 RATIOS = (0.5, 0.2, 0.1, 0.05)
-OURS = AnchorFold.name
+ANCHORFOLD = AnchorFold.name
 
 
 def variants() -> dict[str, tuple[str, dict[str, Any]]]:
-    """Ablations that compressors declare of themselves: their name to the compressor's name and its options."""
+    """Return the ablations that compressors declare: {name: (compressor, options)}."""
     return {
         variant: (name, dict(options))
         for name in compressor_names()
@@ -28,15 +37,20 @@ def variants() -> dict[str, tuple[str, dict[str, Any]]]:
     }
 
 
+# Stronger than the paper's baselines, which store arithmetic means.
+NORMALIZED_BASELINES = (SemanticClustering.name, Pooling1D.name)
+SINGLE_VECTOR = f"{Pooling1D.name}@cap1"  # one mean vector per page
+
+
 def paper_methods() -> list[str]:
-    """What the paper's tables compare, its own method first."""
+    """Return the methods in the paper's tables, AnchorFold first."""
     names = dict.fromkeys(row["method"] for row in paper.table("benchmarks"))
-    return sorted((n for n in names if n != FullIndex.name), key=lambda n: n != OURS)
+    return sorted((n for n in names if n != FullIndex.name), key=lambda n: n != ANCHORFOLD)
 
 
 @dataclass(frozen=True)
 class Method:
-    """A compressor under a budget. `window` and `steps` are AnchorFold's, if they differ from the backbone's."""
+    """A compressor with a budget; `window` and `steps` override the backbone's settings of AnchorFold."""
 
     name: str
     ratio: float | None = None
@@ -46,34 +60,34 @@ class Method:
 
     @property
     def label(self) -> str:
-        """Its short name."""
+        """Short name, such as `sap@0.2`."""
         return f"{self.name}@{self.budget}"
 
     @property
     def budget(self) -> str:
-        """`0.2`, or `cap128`."""
+        """The budget as `0.2` or `cap128`."""
         return f"cap{self.cap}" if self.cap is not None else f"{self.ratio:g}"
 
     def make(self) -> Compressor:
-        """The compressor; one that wants held-out pages still has to see them."""
+        """Create the compressor, uncalibrated."""
         if self.name == FullIndex.name:
             return FullIndex()
         budget = {"ratio": self.ratio} if self.cap is None else {"cap": self.cap}
         if self.window is not None or self.steps is not None:
             window = None if self.window is None else (self.window[0], self.window[1])
-            return compressor(OURS, **budget, window=window, steps=self.steps)
+            return compressor(ANCHORFOLD, **budget, window=window, steps=self.steps)
         name, options = variants().get(self.name, (self.name, {}))
         return compressor(name, **budget, **options)
 
 
 def takes_cap(name: str) -> bool:
-    """Whether a method can be held to a fixed number of vectors a page."""
+    """Return whether a method accepts a fixed number of vectors per page."""
     name, _ = variants().get(name, (name, {}))
     return "cap" in inspect.signature(COMPRESSORS[name]).parameters
 
 
 def relative_windows(layers: int, share: float = 0.2, count: int = 9) -> list[tuple[str, tuple[int, int]]]:
-    """The paper's nine windows, each a fifth of the depth, a tenth apart: (relative name, first and last layer)."""
+    """Return the paper's nine windows, each a fifth of the depth: (relative name, first and last layer)."""
     width = math.ceil(share * layers)
     windows = []
     for i in range(count):
@@ -84,12 +98,13 @@ def relative_windows(layers: int, share: float = 0.2, count: int = 9) -> list[tu
 
 
 def choose_methods(names: str, ratios: Sequence[float], caps: Sequence[int] = ()) -> list[Method]:
-    """Every method under every budget, the full index first.
+    """Parse methods and budgets; the full index comes first.
 
     Args:
-        names: with commas between; `all` stands for the paper's methods, `name@0.1` and `name@cap128` for one budget.
-        ratios: budgets of names without one.
-        caps: further budgets of names without one, in vectors per page.
+        names: comma-separated; `all` for the paper's methods and the normalised baselines, `name@0.1` or
+            `name@cap128` for one budget.
+        ratios: budgets of names without a budget.
+        caps: further budgets of names without a budget, in vectors per page.
 
     >>> [m.label for m in choose_methods("anchorfold,sap@cap9", [0.2, 0.1])]
     ['none@1', 'anchorfold@0.2', 'anchorfold@0.1', 'sap@cap9']
@@ -97,7 +112,8 @@ def choose_methods(names: str, ratios: Sequence[float], caps: Sequence[int] = ()
     known = {*compressor_names(), *variants()}
     parts = [part.strip() for part in names.split(",") if part.strip()]
     chosen = {FULL: Method(FullIndex.name, 1.0)}
-    for text in (t for part in parts for t in (paper_methods() if part == "all" else (part,))):
+    everything = (*paper_methods(), *NORMALIZED_BASELINES)
+    for text in (t for part in parts for t in (everything if part == "all" else (part,))):
         name, _, budget = text.partition("@")
         if name not in known:
             raise AnchorFoldError(f"there is no method {name!r}: {choose_from(name, known, COMPRESSORS.aliases)}")
@@ -116,10 +132,12 @@ def _with_budget(name: str, budget: str) -> Method:
             return Method(name, cap=int(budget.removeprefix("cap")))
         return Method(name, ratio=float(budget))
     except ValueError as error:
-        raise AnchorFoldError(f"{name}@{budget} has no budget: write {name}@0.1 or {name}@cap128.") from error
+        raise AnchorFoldError(
+            f"{name}@{budget} is not a method with a budget: write {name}@0.1 or {name}@cap128."
+        ) from error
 
 
-def obstacles(methods: Iterable[Method], settings: LayerSettings) -> dict[str, str]:
-    """Why some methods cannot work on a backbone: their labels to a sentence each."""
-    reasons = {method.label: method.make().obstacle(settings) for method in methods}
+def unsupported_methods(methods: Iterable[Method], settings: LayerSettings) -> dict[str, str]:
+    """Return why methods are unsupported by a backbone, by label."""
+    reasons = {method.label: method.make().unsupported_reason(settings) for method in methods}
     return {label: reason for label, reason in reasons.items() if reason is not None}

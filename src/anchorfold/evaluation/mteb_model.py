@@ -1,4 +1,4 @@
-"""Folded vectors for mteb: run any of its visual retrieval tasks with a backbone and a compressor of ours.
+"""Compressed pages in mteb: run its visual retrieval tasks with a backbone and a compressor.
 
 import mteb, anchorfold
 from anchorfold.evaluation.mteb_model import FoldedSearch
@@ -15,22 +15,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anchorfold.backbones.base import Retriever
+from anchorfold.backbones.base import BackboneEncoder
 from anchorfold.compressors import Compressor, FullIndex
-from anchorfold.scoring import maxsim
+from anchorfold.core.scoring import maxsim
 
 
 class FoldedSearch:
     """mteb's search protocol: `index` compresses the pages once, `search` scores them by MaxSim."""
 
-    def __init__(self, model: Retriever, compressor: Compressor | None = None) -> None:
+    def __init__(self, model: BackboneEncoder, compressor: Compressor | None = None) -> None:
         self.model, self.compressor = model, compressor or FullIndex()
         self._ids: list[str] = []
         self._pages: list[Tensor] = []
 
     @property
     def mteb_model_meta(self) -> Any:
-        """What mteb writes beside results."""
+        """Metadata that mteb stores with results."""
         from mteb.models.model_meta import ModelMeta
 
         changes = {
@@ -42,13 +42,13 @@ class FoldedSearch:
         return ModelMeta.create_empty().model_copy(update=changes)
 
     def index(self, corpus: Any, **_: Any) -> None:
-        """Encode and compress a task's pages."""
+        """Encode and compress the pages of a task."""
         self._ids = [str(i) for i in corpus["id"]]
         images = (row["image"].convert("RGB") for row in corpus)
-        self._pages = [p.vectors.half() for p in self.model.encode_pages(images, self.compressor)]
+        self._pages = [p.vectors.half() for p in self.model.encode_documents(images, self.compressor)]
 
     def search(self, queries: Any, *, top_k: int, top_ranked: Any = None, **_: Any) -> dict[str, dict[str, float]]:
-        """The best pages of every query: query id to page id to score."""
+        """Return the best pages per query as {query id: {page id: score}}."""
         encoded = self.model.encode_queries(list(queries["text"]))
         rankings: dict[str, dict[str, float]] = {}
         for identity, query in zip(queries["id"], encoded, strict=True):

@@ -1,4 +1,4 @@
-"""Pages rendered and decoded by processes of their own. They import this file, and so nothing of models."""
+"""Page images rendered and decoded by worker processes, which import this module and therefore no models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from anchorfold.errors import AnchorFoldError
-from anchorfold.evaluation.corpus import Corpus, PageSource
+from anchorfold.evaluation.corpus import Corpus, CorpusPages
 
 T = TypeVar("T")
 
@@ -18,20 +18,20 @@ NamedPage = tuple[str, Image.Image]
 
 
 def named_pages(corpus: Corpus, pixels: int, skip: int = 0, loaders: int = 0) -> Iterator[NamedPage]:
-    """Names and images of a corpus in its order, without the first `skip`.
+    """Yield names and images of a corpus in order.
 
     Args:
         corpus: the corpus.
-        pixels: of a page, about.
-        skip: pages to leave out.
-        loaders: processes that render and decode; 0 does it here.
+        pixels: approximate pixels per page.
+        skip: number of pages to skip.
+        loaders: number of worker processes; 0 renders in this process.
     """
     if not loaders:
         yield from corpus.pages(pixels, skip=skip)
         return
-    # Spawned, not forked: this process may hold a GPU and threads, which do not survive a fork.
+    # Spawned, because a CUDA context and threads do not survive a fork.
     loader = DataLoader(
-        Share(corpus.unrendered, pixels, skip), batch_size=None, num_workers=loaders, prefetch_factor=4,
+        PageDataset(corpus.lazy_pages, pixels, skip), batch_size=None, num_workers=loaders, prefetch_factor=4,
         collate_fn=_unchanged, multiprocessing_context="spawn",
     )  # fmt: skip
     for name, page in loader:
@@ -40,14 +40,14 @@ def named_pages(corpus: Corpus, pixels: int, skip: int = 0, loaders: int = 0) ->
         yield name, page
 
 
-class Share(IterableDataset[tuple[str, Image.Image | str]]):
-    """The pages of one loader among several: every n-th. A `DataLoader` asks its processes in turn: order is kept."""
+class PageDataset(IterableDataset[tuple[str, Image.Image | str]]):
+    """Every n-th page of a corpus for one of n workers; a `DataLoader` reads them in turn, so order is kept."""
 
-    def __init__(self, source: PageSource, pixels: int, skip: int) -> None:
+    def __init__(self, source: CorpusPages, pixels: int, skip: int) -> None:
         self.source, self.pixels, self.skip = source, pixels, skip
 
     def __iter__(self) -> Iterator[tuple[str, Image.Image | str]]:
-        """Names and images; what cannot be read comes as a sentence in place of an image, and is the last."""
+        """Yield names and images; an error is yielded as its message instead of an image, and ends the iteration."""
         worker = get_worker_info()
         number, count = (worker.id, worker.num_workers) if worker is not None else (0, 1)
         try:
@@ -55,7 +55,7 @@ class Share(IterableDataset[tuple[str, Image.Image | str]]):
                 if position % count == number:
                     yield name, render()
         except AnchorFoldError as error:
-            yield "", str(error)  # an exception would come out with the process's traceback for its message
+            yield "", str(error)  # an exception would carry the worker's traceback as its message
 
 
 def _unchanged(item: T) -> T:

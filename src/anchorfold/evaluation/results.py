@@ -1,4 +1,4 @@
-"""What an evaluation measured, as a file that reports are made from."""
+"""Results of an evaluation: rows, averages and the results file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from anchorfold import __version__
 from anchorfold.evaluation import paper
 from anchorfold.evaluation.corpus import Corpus
-from anchorfold.evaluation.measure import Measured, interval, paired_difference
 from anchorfold.evaluation.methods import FULL, Method
+from anchorfold.evaluation.metrics import MethodMetrics, interval, paired_difference
 from anchorfold.evaluation.run_folder import write_json
 
 RESULTS_FILE = "results.json"
@@ -20,10 +20,10 @@ RESULTS_FILE = "results.json"
 
 @dataclass(frozen=True)
 class Row:
-    """One method under one budget.
+    """Result of a method at a budget.
 
-    NDCG@5, the share of the full index's that is retained, score retention and the share of vectors that is realised
-    are in percent. `paper` is the NDCG@5 that the paper reports for the same cell, if it has it.
+    NDCG@5, its retention, score retention and the realised share of vectors are in percent. `paper` is the NDCG@5
+    that the paper reports for the same cell, if any.
     """
 
     label: str
@@ -42,8 +42,10 @@ class Row:
     paper: float | None
 
 
-def summarise(measured: dict[str, Measured], methods: Sequence[Method], corpus: Corpus, backbone: str) -> list[Row]:
-    """Rows in the order of the methods."""
+def summarize(
+    measured: dict[str, MethodMetrics], methods: Sequence[Method], corpus: Corpus, backbone: str
+) -> list[Row]:
+    """Summarize metrics as one row per method."""
     full = measured[FULL]
     reference = fmean(full.ndcg.values())
     kinds: dict[str, list[str]] = {}
@@ -69,7 +71,7 @@ def summarise(measured: dict[str, Measured], methods: Sequence[Method], corpus: 
 
 
 def in_paper(corpus: Corpus, backbone: str, method: Method) -> float | None:
-    """The paper's NDCG@5 of the same cell."""
+    """Return the paper's NDCG@5 for the same cell."""
     if corpus.benchmark is None:
         return None
     if method.cap is not None:
@@ -78,9 +80,9 @@ def in_paper(corpus: Corpus, backbone: str, method: Method) -> float | None:
 
 
 def macro_average(sets: Sequence[Sequence[Row]], benchmark: str, backbone: str) -> list[Row]:
-    """A benchmark's rows: means over its data sets; retention is the ratio of the means, as in the paper.
+    """Average rows over the data sets of a benchmark; retention is the ratio of means, as in the paper.
 
-    The paper's figures stand beside them only if all of the benchmark's data sets are there (`paper.suite_size`).
+    The paper's figures are included only if all data sets of the benchmark were evaluated (`paper.suite_size`).
     """
     full = fmean(rows[0].ndcg for rows in sets)
     complete = len(sets) == paper.suite_size(benchmark)
@@ -88,16 +90,16 @@ def macro_average(sets: Sequence[Sequence[Row]], benchmark: str, backbone: str) 
     for rows in zip(*sets, strict=True):
         first = rows[0]
         means = {k: fmean(getattr(r, k) for r in rows) for k in ("ndcg", "score_retention", "realised")}
-        beside = None
+        paper_ndcg = None
         if complete and first.cap is not None:
-            beside = paper.reported_cap(benchmark, backbone, first.method, first.cap)
+            paper_ndcg = paper.reported_cap(benchmark, backbone, first.method, first.cap)
         elif complete and first.ratio is not None:
-            beside = paper.reported(benchmark, backbone, first.method, first.ratio)
+            paper_ndcg = paper.reported(benchmark, backbone, first.method, first.ratio)
         retained = 100 * means["ndcg"] / full if full else 100.0
         averaged.append(
             replace(
                 first, **means, ndcg_low=means["ndcg"], ndcg_high=means["ndcg"], ndcg_retention=retained,
-                bytes=sum(r.bytes for r in rows), by_kind={}, against_full={}, paper=beside,
+                bytes=sum(r.bytes for r in rows), by_kind={}, against_full={}, paper=paper_ndcg,
             )
         )  # fmt: skip
     return averaged
@@ -107,31 +109,31 @@ HEADS = ("method", "ratio", "NDCG@5", "95 % interval", "retained", "score retain
 
 
 def budget_of(row: Mapping[str, Any]) -> str:
-    """`0.2`, or `cap 128`."""
+    """Format the budget as `0.2` or `cap 128`."""
     return f"cap {row['cap']}" if row["cap"] is not None else f"{row['ratio']:g}"
 
 
 def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """A row as text below `HEADS`, with the paper's figure and our difference to it where the paper has the cell."""
+    """Format a row as the columns of `HEADS`."""
     low, high = row["ndcg_low"], row["ndcg_high"]
     return (
         row["method"], budget_of(row), f"{row['ndcg']:.1f}", "" if low == high else f"{low:.1f} - {high:.1f}",
         f"{row['ndcg_retention']:.1f} %", f"{row['score_retention']:.1f} %", f"{row['realised']:.2f} %",
-        f"{row['bytes'] / 1e6:.1f} MB", beside(row["ndcg"], row["paper"]),
+        f"{row['bytes'] / 1e6:.1f} MB", with_paper_figure(row["ndcg"], row["paper"]),
     )  # fmt: skip
 
 
-def beside(ours: float, theirs: float | None, digits: int = 1) -> str:
-    """The paper's figure and our difference to it; nothing if it has none.
+def with_paper_figure(ours: float, theirs: float | None, digits: int = 1) -> str:
+    """Format the paper's figure and the difference of ours; empty if there is none.
 
-    >>> beside(61.0, 60.3)
+    >>> with_paper_figure(61.0, 60.3)
     '60.3 (+0.7)'
     """
     return "" if theirs is None else f"{theirs:.{digits}f} ({ours - theirs:+.{digits}f})"
 
 
-def save(path: Path, header: dict[str, Any], rows: Sequence[Row], measured: dict[str, Measured]) -> None:
-    """Write everything that a report or another comparison may want, in one step."""
+def save(path: Path, header: dict[str, Any], rows: Sequence[Row], measured: dict[str, MethodMetrics]) -> None:
+    """Write the results file atomically."""
     data = {
         "anchorfold": __version__,
         **header,

@@ -1,30 +1,93 @@
-"""One corpus, one backbone, some methods: score, measure, save."""
+"""Evaluation of methods on one corpus with one backbone: score, measure, save."""
 
 from __future__ import annotations
 
+import platform
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
-from anchorfold.backbones.base import Retriever
+import torch
+
+from anchorfold.backbones.base import BackboneEncoder
 from anchorfold.compressors import Compressor
 from anchorfold.evaluation.corpus import Corpus
-from anchorfold.evaluation.measure import measure
 from anchorfold.evaluation.methods import FULL, Method
-from anchorfold.evaluation.plan import Plan, progress_line
-from anchorfold.evaluation.results import RESULTS_FILE, Row, save, summarise
+from anchorfold.evaluation.metrics import measure
+from anchorfold.evaluation.results import RESULTS_FILE, Row, save, summarize
 from anchorfold.evaluation.score_pages import score_pages
+
+SURE = 8  # pages before the first estimate
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """Size of a run on one corpus."""
+
+    corpus: str
+    pages: int
+    queries: int
+    methods: int
+
+    @classmethod
+    def of(cls, corpus: Corpus, methods: int) -> RunPlan:
+        """Plan a run without rendering pages."""
+        return cls(corpus.name, len(corpus.names()), len(corpus.queries), methods)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the score files."""
+        return 4 * self.methods * self.pages * (self.queries + 1)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.corpus}: {self.pages:,} pages x {self.queries:,} queries x {self.methods} methods, "
+            f"{self.bytes / 1e6:,.0f} MB of scores"
+        )
+
+
+def progress_line(plan: RunPlan, clock: Callable[[], float] = time.monotonic) -> Callable[[int], str]:
+    """Return a function that formats progress and the estimated time left."""
+    first: list[tuple[int, float]] = []
+
+    def line(done: int) -> str:
+        now = clock()
+        if not first:
+            first.append((done, now))  # excludes resumed pages and the model's warm-up
+        before, began = first[0]
+        text = f"{plan.corpus}: {done:,} of {plan.pages:,} pages"
+        if done - before < SURE or now <= began:
+            return text
+        pace = (done - before) / (now - began)
+        return f"{text}, {pace:.2g} per second, {duration((plan.pages - done) / pace)} left"
+
+    return line
+
+
+def duration(seconds: float) -> str:
+    """Format a duration.
+
+    >>> duration(40), duration(1500), duration(9000)
+    ('about 40 s', 'about 25 min', 'about 2.5 h')
+    """
+    if seconds < 90:
+        return f"about {seconds:.0f} s"
+    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"
+
 
 CALIBRATED_FILE = "calibrated-methods.json"
 
 
-def model_folder(base: Path, model: Retriever) -> Path:
-    """A model's own folder below `base`: two models, also of one name, never meet."""
+def model_folder(base: Path, model: BackboneEncoder) -> Path:
+    """Return the results folder of a model, unique per fingerprint."""
     return base / f"{slug(Path(model.name).name)}-{model.fingerprint[:8]}"
 
 
 def slug(text: str) -> str:
-    """A text as part of a file's name.
+    """Convert text to part of a file name.
 
     >>> slug("ESG Reports (Human)")
     'ESG-Reports-Human'
@@ -32,13 +95,22 @@ def slug(text: str) -> str:
     return re.sub(r"[^\w.-]+", "-", text).strip("-.")
 
 
+def describe_environment(model: BackboneEncoder) -> str:
+    """Return the versions, the precision and the device of a run."""
+    versions = [f"{name} {version(name)}" for name in ("anchorfold", "torch", "transformers")]
+    is_gpu = model.device.type == "cuda"
+    device = torch.cuda.get_device_name(model.device) if is_gpu else platform.processor() or platform.machine()
+    dtype = str(model.dtype).removeprefix("torch.")
+    return f"{', '.join(versions)}, Python {platform.python_version()}; {dtype} on {model.device.type} ({device})"
+
+
 def evaluate(
     corpus: Corpus,
-    model: Retriever,
+    model: BackboneEncoder,
     methods: Sequence[Method],
     compressors: Mapping[str, Compressor],
     folder: Path,
-    tell: Callable[[str], None],
+    report_progress: Callable[[str], None],
     *,
     calibrated_on: str = "",
     experiment: str = "methods",
@@ -46,37 +118,38 @@ def evaluate(
     loaders: int = 0,
     keep_vectors: bool = False,
 ) -> list[Row]:
-    """Rows in the order of the methods, saved in `folder` with all that reports want.
+    """Evaluate methods on a corpus; save the results in `folder` and return one row per method.
 
     Args:
         corpus: pages and queries.
         model: the backbone.
-        methods: what to compare; the full index must be among them.
-        compressors: those of the methods, by label, ready to compress.
-        folder: of this run alone.
-        tell: is given lines on how far it is.
-        calibrated_on: which pages the compressors were calibrated on.
-        experiment: what is compared: methods, or the variants, windows or depths of one.
+        methods: methods to compare, including the full index.
+        compressors: calibrated compressors of the methods by label.
+        folder: folder of this run.
+        report_progress: called with progress messages.
+        calibrated_on: source of the calibration pages.
+        experiment: `methods`, `variants`, `windows` or `depths`.
         batch: as in `score_pages`.
         loaders: as in `score_pages`.
         keep_vectors: as in `score_pages`.
     """
-    plan = Plan.of(corpus, len(methods))
+    plan = RunPlan.of(corpus, len(methods))
     line = progress_line(plan)
     scored = score_pages(
         corpus, model, compressors, folder, calibrated_on=calibrated_on, batch=batch, loaders=loaders,
-        keep_vectors=keep_vectors, progress=lambda done: tell(line(done)),
+        keep_vectors=keep_vectors, progress=lambda done: report_progress(line(done)),
     )  # fmt: skip
-    tell(f"{corpus.name}: measuring")
+    report_progress(f"{corpus.name}: measuring")
     measured = measure(scored, corpus.queries, [m.label for m in methods])
-    rows = summarise(measured, methods, corpus, model.family)
+    rows = summarize(measured, methods, corpus, model.family)
     header = {
         "experiment": experiment, "corpus": corpus.name, "benchmark": corpus.benchmark, "model": model.name,
-        "family": model.family, "fingerprint": model.fingerprint, "universal": model.settings.universal,
-        "layers": model.settings.layers, "window": model.settings.window, "steps": model.settings.steps,
-        "layer_settings": str(model.settings),
+        "family": model.family, "fingerprint": model.fingerprint, "universal": model.layer_settings.universal,
+        "layers": model.layer_settings.layers, "window": model.layer_settings.window,
+        "sap_window": model.layer_settings.sap_window, "steps": model.layer_settings.steps,
+        "source": model.layer_settings.source, "layer_settings": str(model.layer_settings),
         "calibrated_on": calibrated_on, "pages": len(scored.pages), "queries_asked": len(corpus.queries),
-        "full_vectors": measured[FULL].vectors, "dim": scored.dim,
+        "full_vectors": measured[FULL].vectors, "dim": scored.dim, "environment": describe_environment(model),
     }  # fmt: skip
     save(folder / RESULTS_FILE, header, rows, measured)
     return rows

@@ -1,23 +1,28 @@
-"""The folder of a run: files that only grow, and a state that says how much of them counts. A killed run goes on."""
+"""Run folders: resumable result files, and the key of everything that their scores depend on."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
+from anchorfold import __version__
+from anchorfold.backbones.base import BackboneEncoder
+from anchorfold.compressors import Compressor
 from anchorfold.errors import MismatchError
-from anchorfold.evaluation.run_key import differences
+from anchorfold.evaluation.corpus import Corpus
 
 STATE = "state.json"
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Replace a file in one step: a reader or a crash sees the old content or the new."""
+    """Write JSON atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     with part.open("w") as file:
@@ -28,37 +33,37 @@ def write_json(path: Path, data: Any) -> None:
 
 
 class RunFolder:
-    """Open files of one run, each at the end of what its state has saved.
+    """Append-only files of a run, truncated to the last saved state.
 
     Args:
-        folder: where they are, or will be.
-        key: what the run depends on (`run_key`); another run's folder is refused, with the difference.
-        names: of the files.
+        folder: the folder, created if it does not exist.
+        key: `run_key` of the run; a folder with another key is refused.
+        names: file names.
     """
 
     def __init__(self, folder: Path, key: Mapping[str, Any], names: Iterable[str]) -> None:
         self.folder = folder
-        self.state = self._take_up(dict(key))
+        self.state = self._resume_or_create(dict(key))
         with ExitStack() as opening:
             self._files = {
-                name: opening.enter_context(_cut_back(folder / name, self.state["sizes"].get(name, 0)))
+                name: opening.enter_context(_open_truncated(folder / name, self.state["sizes"].get(name, 0)))
                 for name in names
             }
             self._open = opening.pop_all()
-        self.save()  # before the first bytes: files never lie there without a state
+        self.save()  # files never exist without a state
 
     @property
     def pages(self) -> list[str]:
-        """Names of the pages that are done."""
+        """Names of the finished pages."""
         names: list[str] = self.state["pages"]
         return names
 
     def append(self, name: str, data: bytes) -> None:
-        """Bytes at the end of a file; they count once `save` has returned."""
+        """Append bytes to a file; they are part of the run after `save`."""
         self._files[name].write(data)
 
     def save(self) -> None:
-        """Everything appended so far counts, whatever happens now."""
+        """Sync the files and save the state."""
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
@@ -73,8 +78,8 @@ class RunFolder:
     ) -> None:
         self._open.close()
 
-    def _take_up(self, key: dict[str, Any]) -> dict[str, Any]:
-        """The state of an earlier run with the same key; a fresh one if there is none."""
+    def _resume_or_create(self, key: dict[str, Any]) -> dict[str, Any]:
+        """Return the state of an earlier run with the same key, or a new state."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / STATE
         if not path.exists():
@@ -82,22 +87,64 @@ class RunFolder:
         try:
             state: dict[str, Any] = json.loads(path.read_text())
         except ValueError as error:
-            raise MismatchError(
-                f"{path} cannot be read ({error}): choose another folder for this run (--to)."
-            ) from error
+            raise MismatchError(f"{path} cannot be read ({error}). Choose another folder (--output).") from error
         if different := differences(state.get("key", {}), key):
-            raise MismatchError(
-                f"{self.folder} holds another run: {different}. Choose another folder for this one (--to)."
-            )
+            raise MismatchError(f"{self.folder} contains another run: {different}. Choose another folder (--output).")
         return state
 
 
-def _cut_back(path: Path, size: int) -> BinaryIO:
-    """A file open at its end, without what was written after the state was saved."""
+def _open_truncated(path: Path, size: int) -> BinaryIO:
+    """Open a file for appending, truncated to the saved size."""
     path.touch()
     if path.stat().st_size < size:
-        raise MismatchError(f"{path} is shorter than its run has saved: choose another folder for this one (--to).")
+        raise MismatchError(f"{path} is shorter than its saved state. Choose another folder (--output).")
     file = path.open("r+b")
     file.truncate(size)
     file.seek(size)
     return file
+
+
+NAMED = 3  # differences listed in a message
+
+
+def run_key(
+    corpus: Corpus, model: BackboneEncoder, compressors: Mapping[str, Compressor], calibrated_on: str = ""
+) -> dict[str, Any]:
+    """Return everything that determines the scores of a run, as JSON of at most two levels."""
+    layers = {name: value for name, value in asdict(model.layer_settings).items() if name != "source"}
+    key = {
+        "anchorfold": __version__,
+        "model": f"{model.family} {model.fingerprint} in {model.dtype} on {model.device.type}",
+        "layers": layers,
+        "pixels of a page": model.page_pixels,
+        "calibration": calibrated_on,
+        "method": {label: f"{c.name} {c.options}" for label, c in compressors.items()},
+        **corpus.lazy_pages.origin(),
+        "queries": digest_of([vars(query) for query in corpus.queries]),
+    }
+    stored: dict[str, Any] = json.loads(json.dumps(key))  # normalise tuples to lists
+    return stored
+
+
+def digest_of(items: list[Any]) -> str:
+    """Return the number of items and a digest of them."""
+    return f"{len(items)}, digest {hashlib.blake2b(json.dumps(items).encode(), digest_size=12).hexdigest()}"
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Describe the differences between two keys; empty if there are none.
+
+    >>> differences({"model": "a", "layers": {"steps": 6}}, {"model": "a", "layers": {"steps": 2}})
+    'layers steps was 6, is 2 now'
+    """
+    old, new = _flatten(before), _flatten(now)
+    names = [name for name in {**new, **old} if old.get(name) != new.get(name)]
+    spelt = [f"{name} was {old.get(name, 'absent')}, is {new.get(name, 'absent')} now" for name in names[:NAMED]]
+    return "; ".join([*spelt, *([f"and {len(names) - NAMED} more"] if len(names) > NAMED else [])])
+
+
+def _flatten(key: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in key.items():
+        flat |= {f"{name} {part}": v for part, v in value.items()} if isinstance(value, dict) else {name: value}
+    return flat

@@ -1,1 +1,1 @@
-"""The paper's figures, from our own results. One file a figure; `style.py` keeps colours the same in all."""
+"""The paper's figures, drawn from measured results: one module per figure, shared styles in `style.py`."""

@@ -1,4 +1,8 @@
-"""All figures that the paper reports, as data: `table("benchmarks")` and its siblings."""
+"""Tables of the paper as data: `table("benchmarks")` and others in `TABLES`.
+
+Methods have the names of our compressors: the paper's clustering and pooling store arithmetic means, which are
+`semantic-clustering-raw` and `1d-pooling-raw`.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +17,28 @@ TRAINED_BACKBONE, TRAINED_CAP = "colqwen2.5", 128  # what trained compression is
 
 @cache
 def table(name: str) -> list[dict[str, str]]:
-    """A table's rows as text. NDCG@5 and retention are in percent, ratios from 0 to 1, windows first-last inclusive."""
+    """Read the rows of a table as text: NDCG@5 and retention in percent, ratios in (0, 1], windows inclusive."""
     if name not in TABLES:
         raise ValueError(f"the paper has no table called {name!r}: choose one of {', '.join(TABLES)}.")
     return list(csv.DictReader((files(__name__) / f"{name}.csv").read_text("utf-8").splitlines()))
 
 
-def reported(benchmark: str, backbone: str, method: str, ratio: float, dataset: str | None = None) -> float | None:
-    """NDCG@5 in percent of one cell, of a benchmark or of one of its data sets; None if the paper has no such cell."""
+def reported(
+    benchmark: str, backbone: str, method: str, ratio: float, dataset: str | None = None, column: str = "ndcg"
+) -> float | None:
+    """Return the paper's figure in percent for a benchmark or a data set; None if the paper has no such cell.
+
+    `column` is `ndcg` for NDCG@5, or `retention` for its share of the full index's.
+    """
     for row in table("benchmarks" if dataset is None else "datasets"):
         same = (row["benchmark"], row["backbone"], row["method"]) == (benchmark, backbone, method)
         if same and float(row["ratio"]) == ratio and (dataset is None or row["dataset"] == dataset):
-            return float(row["ndcg"])
+            return float(row[column])
     return None
 
 
 def reported_cap(benchmark: str, backbone: str, method: str, cap: int, dataset: str = "average") -> float | None:
-    """NDCG@5 in percent at a fixed number of vectors (appendix C: ColQwen2.5 at 128), of a data set or on average."""
+    """Return the paper's NDCG@5 in percent at a fixed number of vectors (appendix C: ColQwen2.5 at 128)."""
     if (backbone, cap) != (TRAINED_BACKBONE, TRAINED_CAP) or method not in ("agc", "anchorfold"):
         return None
     rows = (row for row in table("trained") if (row["benchmark"], row["dataset"]) == (benchmark, dataset))
@@ -37,5 +46,5 @@ def reported_cap(benchmark: str, backbone: str, method: str, cap: int, dataset: 
 
 
 def suite_size(benchmark: str) -> int | None:
-    """Data sets of a suite of the paper; None if it is none."""
+    """Return the number of data sets in a suite of the paper; None for other suites."""
     return len({row["dataset"] for row in table("datasets") if row["benchmark"] == benchmark}) or None
