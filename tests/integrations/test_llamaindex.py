@@ -1,4 +1,4 @@
-"""The LlamaIndex retriever, through the framework's own interface."""
+"""LlamaIndex retriever, called through the framework's interface."""
 
 import asyncio
 import io
@@ -11,13 +11,13 @@ from llama_index.core.llms import MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import ImageNode, MetadataMode
 
-from anchorfold.integrations.llamaindex import AnchorFoldRetriever
+from anchorfold.integrations.llamaindex import LlamaIndexRetriever
 
 QUERY = "net revenue by region"
 
 
-def test_nodes_have_text_picture_score_and_place(report_index):
-    first, second = AnchorFoldRetriever(report_index, top=2, pixels=200).retrieve(QUERY)
+def test_nodes_have_text_image_score_and_metadata(report_index):
+    first, second = LlamaIndexRetriever(report_index, top_k=2, pixels=200).retrieve(QUERY)
     assert isinstance(first.node, ImageNode)
     assert (first.metadata["document"], first.metadata["page"]) == ("reports/annual.pdf", 2)
     assert first.text.strip() == "Net revenue by region"
@@ -27,23 +27,23 @@ def test_nodes_have_text_picture_score_and_place(report_index):
     assert "source" not in first.node.get_content(MetadataMode.LLM)
 
 
-def test_the_same_without_blocking(report_index):
-    retriever = AnchorFoldRetriever(report_index, top=1, pixels=None)
+def test_async_retrieval(report_index):
+    retriever = LlamaIndexRetriever(report_index, top_k=1, pixels=None)
     (one,), (other,) = retriever.retrieve(QUERY), asyncio.run(retriever.aretrieve(QUERY))
     assert (one.node.id_, one.score) == (other.node.id_, other.score)
     assert one.node.image is None
 
 
 def test_filters_and_pages_without_text(report_index):
-    (node,) = AnchorFoldRetriever(report_index, documents=["reports/scan.png"], pixels=None).retrieve(QUERY)
+    (node,) = LlamaIndexRetriever(report_index, documents=["reports/scan.png"], pixels=None).retrieve(QUERY)
     assert (node.metadata["document"], node.text) == ("reports/scan.png", "")
-    (node,) = AnchorFoldRetriever(report_index, where="kind = 'pdf' and page = 1", pixels=None).retrieve(QUERY)
+    (node,) = LlamaIndexRetriever(report_index, where="kind = 'pdf' and page = 1", pixels=None).retrieve(QUERY)
     assert (node.metadata["page"], node.metadata["pages"], node.metadata["folder"]) == (1, 2, "reports")
 
 
 def test_in_a_query_engine(report_index):
-    retriever = AnchorFoldRetriever(report_index, top=1, pixels=None)
+    retriever = LlamaIndexRetriever(report_index, top_k=1, pixels=None)
     engine = RetrieverQueryEngine.from_args(retriever, llm=MockLLM())
     response = engine.query(QUERY)
-    assert "Net revenue by region" in str(response)  # the stand-in model repeats its prompt
+    assert "Net revenue by region" in str(response)  # the mock model repeats its prompt
     assert response.source_nodes[0].metadata["page"] == 2

@@ -1,4 +1,4 @@
-"""Without its extra, an integration is one error that names the command."""
+"""Integrations without their extra raise an error with the install command."""
 
 import importlib
 import sys

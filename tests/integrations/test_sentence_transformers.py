@@ -1,4 +1,4 @@
-"""Our compressors as a token-pooling module of sentence-transformers' own encoder."""
+"""Compressors as token pooling in sentence-transformers."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def encoder(bert):  # noqa: F811
     return sentence_transformers.MultiVectorEncoder(str(bert), device="cpu", local_files_only=True)
 
 
-def test_documents_shrink_and_queries_do_not(encoder):
+def test_documents_are_compressed_and_queries_are_not(encoder):
     full, queries = encoder.encode_document(TEXTS), encoder.encode_query(TEXTS)
     encoder.append(CompressorPooling(anchorfold.SemanticClustering(ratio=0.5)))
     small = encoder.encode_document(TEXTS)
@@ -30,7 +30,7 @@ def test_documents_shrink_and_queries_do_not(encoder):
         assert torch.equal(torch.as_tensor(before), torch.as_tensor(after))
 
 
-def test_it_is_saved_and_loaded_with_its_encoder(encoder, tmp_path):
+def test_save_and_load_with_the_encoder(encoder, tmp_path):
     encoder.append(CompressorPooling(anchorfold.SimilarityFold(cap=3, steps=2)))
     small = encoder.encode_document(TEXTS)
     encoder.save_pretrained(str(tmp_path / "small"))
@@ -44,7 +44,7 @@ def test_it_is_saved_and_loaded_with_its_encoder(encoder, tmp_path):
         torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(other))
 
 
-def test_per_call_and_on_embeddings_that_one_has(encoder):
+def test_per_call_and_on_existing_embeddings(encoder):
     pooling = CompressorPooling("1d-pooling", {"ratio": 0.5})
     full = [torch.as_tensor(x) for x in encoder.encode_document(TEXTS)]
     called = encoder.encode_document(TEXTS, token_pooling=pooling)
@@ -53,7 +53,7 @@ def test_per_call_and_on_embeddings_that_one_has(encoder):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gradients_flow_and_the_type_stays(dtype):
+def test_gradients_and_data_type(dtype):
     embedding = torch.randn(12, 8, dtype=dtype, requires_grad=True)
     pooled = CompressorPooling(anchorfold.SemanticClustering(cap=4)).pool_one(embedding)
     assert (pooled.shape, pooled.dtype) == ((4, 8), dtype)
@@ -61,6 +61,12 @@ def test_gradients_flow_and_the_type_stays(dtype):
     assert (embedding.grad.abs().sum(1) > 0).all()
 
 
-def test_attention_based_ones_are_sent_to_attach():
-    with pytest.raises(AnchorFoldError, match=r"anchorfold listens to the attention.*anchorfold\.attach"):
+def test_raw_means_are_not_normalised(encoder):
+    full = [torch.as_tensor(x) for x in encoder.encode_document(TEXTS)]
+    for vectors, pooled in zip(full, CompressorPooling("1d-pooling-raw", {"cap": 1}).pool(full), strict=True):
+        torch.testing.assert_close(pooled, vectors.mean(0, keepdim=True))
+
+
+def test_attention_based_compressors_are_rejected():
+    with pytest.raises(AnchorFoldError, match=r"anchorfold needs attention.*anchorfold\.attach"):
         CompressorPooling(anchorfold.AnchorFold(ratio=0.1))

@@ -1,1 +1,1 @@
-"""AnchorFold inside other libraries, one file each; each needs the library that it is named after."""
+"""Integrations with other libraries, one file each; each requires the library it is named after."""

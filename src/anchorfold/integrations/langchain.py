@@ -1,9 +1,9 @@
-"""A LangChain retriever: pages as documents, with their text, picture, score and place.
+"""LangChain retriever that returns pages as documents.
 
 from anchorfold import Index
-from anchorfold.integrations.langchain import AnchorFoldRetriever
+from anchorfold.integrations.langchain import LangChainRetriever
 
-retriever = AnchorFoldRetriever(index=Index.open("my.index"), top=3)
+retriever = LangChainRetriever(index=Index.open("my.index"), top_k=3)
 for document in retriever.invoke("net revenue by region"):
     print(document.metadata["document"], document.metadata["page"], document.metadata["score"])
 """
@@ -14,9 +14,9 @@ import asyncio
 from typing import Any
 
 from anchorfold.errors import MissingExtraError
-from anchorfold.index import Index
-from anchorfold.index.hits import Mode
-from anchorfold.integrations.pages import PageRetriever, RetrievedPage
+from anchorfold.indexes.index import Index
+from anchorfold.integrations.page_retriever import PageRetriever, RetrievedPage
+from anchorfold.storage.hits import Mode
 
 try:
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
@@ -27,17 +27,15 @@ except ImportError as error:
     raise MissingExtraError("LangChain", "langchain", error) from None
 
 
-class AnchorFoldRetriever(BaseRetriever):
-    """Pages of an index that answer a question.
+class LangChainRetriever(BaseRetriever):
+    """Retrieves pages of an index; fields are the arguments of `PageRetriever`.
 
-    A document's `page_content` is the page's text layer, empty for scans; its `metadata` holds `document`, `page` (from
-    1), `score`, `source` (a path), what else is known of the document by column, and `image`, a JPEG in base64 for
-    models that see. `where` is an SQL condition on these columns, `mode` is as for
-    `Index.search`.
+    `page_content` of a document is the page's text layer, empty for scans. `metadata` contains `document`, `page` (from
+    1), `score`, `source` (a path), the document's columns, and `image`, a JPEG in base64 for vision models.
     """
 
     index: Index
-    top: int = Field(5, ge=1)
+    top_k: int = Field(5, ge=1)
     documents: str | list[str] | None = None
     where: str | None = None
     mode: Mode | None = None
@@ -46,21 +44,21 @@ class AnchorFoldRetriever(BaseRetriever):
     _pages: PageRetriever = PrivateAttr()
 
     def model_post_init(self, context: Any, /) -> None:
-        """Once all fields are there."""
+        """Create the page retriever from the validated fields."""
         super().model_post_init(context)
-        self._pages = PageRetriever(self.index, self.top, self.documents, self.text, self.pixels, self.where, self.mode)
+        self._pages = PageRetriever(
+            self.index, self.top_k, self.documents, self.text, self.pixels, self.where, self.mode
+        )
 
     def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
-        return [as_document(page) for page in self._pages.retrieve(query)]
+        return [_document(page) for page in self._pages.retrieve(query)]
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
     ) -> list[Document]:
-        pages = await asyncio.to_thread(self._pages.retrieve, query)
-        return [as_document(page) for page in pages]
+        return [_document(page) for page in await asyncio.to_thread(self._pages.retrieve, query)]
 
 
-def as_document(page: RetrievedPage) -> Document:
-    """A page as LangChain knows it."""
+def _document(page: RetrievedPage) -> Document:
     image = {} if page.image is None else {"image": page.image}
-    return Document(page.text, id=f"{page.document}#page={page.page}", metadata={**page.metadata, **image})
+    return Document(page.text, id=page.id, metadata={**page.metadata, **image})

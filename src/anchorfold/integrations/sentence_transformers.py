@@ -1,4 +1,4 @@
-"""A token-pooling module for sentence-transformers: our attention-free compressors as a part of a model.
+"""Token-pooling module for sentence-transformers with the attention-free compressors.
 
     from sentence_transformers import MultiVectorEncoder
     from anchorfold import SemanticClustering
@@ -6,11 +6,11 @@
 
     encoder = MultiVectorEncoder("lightonai/GTE-ModernColBERT-v1")
     encoder.append(CompressorPooling(SemanticClustering(ratio=0.2)))
-    encoder.save_pretrained("small-model")  # whoever loads it gets small documents
-    MultiVectorEncoder("small-model", trust_remote_code=True)  # it names a class of this package
+    encoder.save_pretrained("small-model")  # the saved model returns compressed documents
+    MultiVectorEncoder("small-model", trust_remote_code=True)  # refers to a class of this package
 
-It also works per call (`encode_document(..., token_pooling=...)`) and on embeddings that one has (`.pool(...)`).
-Compressors that listen to attention do not fit here, where only vectors arrive: `anchorfold.attach` is for those.
+It also works per call (`encode_document(..., token_pooling=...)`) and on existing embeddings (`.pool(...)`).
+Use `anchorfold.attach` for compressors that read attention.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 
 from torch import Tensor
 
-from anchorfold._numerics import unit, widen
 from anchorfold.compressors import COMPRESSORS, Compressor
+from anchorfold.core.fold import combine
+from anchorfold.core.numerics import unit, upcast
 from anchorfold.errors import AnchorFoldError, MissingExtraError
-from anchorfold.fold import combine
-from anchorfold.vectors.given import attention_missing, compress, needs_attention
+from anchorfold.vectors.compression import attention_missing, compress_hidden_states, needs_attention
 
 try:
     from sentence_transformers.multi_vector_encoder.modules import BaseTokenPooling
@@ -32,14 +32,14 @@ except ImportError as error:
 
 
 class CompressorPooling(BaseTokenPooling):
-    """Each document's token embeddings as fewer; queries pass through.
+    """Compresses the token embeddings of documents; queries are not changed.
 
-    Gradients flow through the groups' means; which token goes where is decided without them.
+    Gradients flow through the means of groups, not through the assignment of tokens.
 
     Args:
-        compressor: one that needs vectors alone, such as `SemanticClustering(ratio=0.2)`; or its name, with `options`.
-        options: what the compressor's constructor takes, if it is named.
-        tasks: what is compressed; `["document"]` if None.
+        compressor: attention-free compressor, such as `SemanticClustering(ratio=0.2)`, or its name.
+        options: constructor arguments of a named compressor.
+        tasks: tasks to compress; `["document"]` if None.
     """
 
     config_keys: list[str] = ["compressor", "options", "tasks"]  # noqa: RUF012
@@ -58,9 +58,9 @@ class CompressorPooling(BaseTokenPooling):
         self.compression, self.compressor, self.options = chosen, chosen.name, chosen.options
 
     def pool_one(self, embedding: Tensor, **_: Any) -> Tensor:
-        """`(N, d)` to `(m, d)`, L2-normalised, in the type that was given."""
-        page = compress(embedding.detach(), self.compression)
+        """Compress embeddings `(N, d)` to `(m, d)`; the data type is kept."""
+        page = compress_hidden_states(embedding.detach(), self.compression)
         members = page.groups >= 0
-        tokens = widen(embedding)[members]
+        tokens = upcast(embedding)[members]
         vectors = combine(tokens, page.weights[members].to(tokens), page.groups[members], len(page))
-        return unit(vectors).to(embedding.dtype)
+        return (unit(vectors) if self.compression.normalize else vectors).to(embedding.dtype)

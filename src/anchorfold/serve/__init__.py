@@ -1,1 +1,0 @@
-"""The search page and its JSON API, read-only on an index."""

@@ -1,0 +1,1 @@
+"""Search page, JSON API and MCP server; all are read-only."""

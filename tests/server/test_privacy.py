@@ -1,0 +1,85 @@
+"""Clients see public names only, never absolute paths; pages of an index without provenance can be read."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from anchorfold import Index, Pooling1D
+from anchorfold.errors import AnchorFoldError, UnavailableError
+from anchorfold.server.app import create_app
+from anchorfold.server.service import IndexService
+from tests.number_reader import NumberReader, write_pdf
+
+mcp = pytest.importorskip("mcp")
+
+
+def create_index(folder, **options):
+    index = Index.create(folder / "my.index", NumberReader(), Pooling1D(ratio=0.25), **options)
+    index.add(write_pdf(folder / "documents" / "a.pdf", [1, 2]))
+    return index
+
+
+def client_of(index):
+    return TestClient(create_app(IndexService(index)), base_url="http://localhost")
+
+
+def test_page_of_an_index_without_provenance(tmp_path):
+    client = client_of(create_index(tmp_path, provenance=False))
+    hit = client.get("/api/search", params={"q": "1"}).json()["results"][0]
+    page = client.get(f"/api/pages/{hit['id']}")
+    assert page.status_code == 200, page.text
+    assert (page.json()["document"], page.json()["pages"]) == ("a.pdf", 2)
+    assert 0 < page.json()["vectors"] < page.json()["full_vectors"]
+
+
+def test_damage_is_reported_without_absolute_paths(tmp_path):
+    folder = tmp_path / "private folder"
+    index = create_index(folder)
+    (path,) = (folder / "my.index" / "vectors").glob("*.seg")
+    path.unlink()
+    response = client_of(Index.open(index.path, NumberReader())).get("/api/search", params={"q": "1"})
+    assert response.status_code == 409
+    assert "the index" in response.json()["detail"]
+    for part in (str(tmp_path), "private folder", "/my.index"):
+        assert part not in response.text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnavailableError("shard 2 of {folder}/my.index does not respond: try again."),
+        UnavailableError("cannot read '{folder}/documents/a.pdf': the node lost /mnt/data/secret/disk.img."),
+        AnchorFoldError("{folder}/documents/a.pdf was deleted or changed."),
+    ],
+)
+def test_messages_contain_no_absolute_path(tmp_path, error):
+    service = IndexService(create_index(tmp_path))
+    message = service.public_message(type(error)(str(error).format(folder=tmp_path)))
+    assert str(tmp_path) not in message
+    assert "secret" not in message
+    assert "a.pdf" in message or "the index" in message
+
+
+def test_heatmap_for_agents_shows_the_public_name(report_folder, monkeypatch):
+    from anchorfold.explanation import heatmap
+    from anchorfold.server import mcp_server
+
+    drawn: list[Any] = []
+    draw = heatmap.draw_explanation
+
+    def record(explanation):
+        drawn.append(explanation)
+        return draw(explanation)
+
+    monkeypatch.setattr(mcp_server, "draw_explanation", record)
+    server = mcp_server.create_server(IndexService(Index.open(report_folder / "my.index")))
+    arguments = {"query": "net revenue", "document": "reports/annual.pdf", "page": 2}
+
+    async def explain():
+        async with mcp.Client(server) as client:
+            return await client.call_tool("explain_match", arguments)
+
+    assert not asyncio.run(explain()).is_error
+    assert [explanation.document for explanation in drawn] == ["reports/annual.pdf"]
