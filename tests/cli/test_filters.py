@@ -1,4 +1,4 @@
-"""`anchorfold index --metadata`, `describe`, `info` and `search --where`, from whatever folder."""
+"""`anchorfold index --metadata`, `metadata`, `info` and `search --where`, from other folders."""
 
 import json
 import shutil
@@ -6,10 +6,10 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
-from anchorfold.cli import app as cli
-from anchorfold.cli import describe_command, index_command, manage_commands, search_command  # noqa: F401
+from anchorfold.cli.app import app, load_commands
 from anchorfold.errors import AnchorFoldError
 
+load_commands()
 TABLE = "path,year,department\nreports/*.pdf,2024,sales\nscan.png,1999,\n"
 
 
@@ -21,7 +21,7 @@ def folder(report_folder, tmp_path):
 
 
 def run(*arguments, code=0):
-    result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if isinstance(result.exception, AnchorFoldError):
         raise result.exception
     assert result.exit_code == code, result.output
@@ -33,11 +33,11 @@ def found(folder, where):
     return [hit["document"] for hit in json.loads(result.stdout)["results"]]
 
 
-def test_describe_and_search_from_another_folder(folder, tmp_path, monkeypatch):
+def test_metadata_and_search_from_another_folder(folder, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    result = run("describe", folder / "my.index", "../work/about.csv")
-    assert "described 2 documents anew" in result.stdout
+    result = run("metadata", folder / "my.index", "../work/about.csv")
+    assert "Updated metadata of 2 documents" in result.stdout
     assert set(found(folder, "year >= 2024 and department = 'sales'")) == {"reports/annual.pdf"}
     assert found(folder, "department is null") == ["reports/scan.png"]
     assert "year integer" in run("info", folder / "my.index").stdout
@@ -51,12 +51,17 @@ def test_describe_and_search_from_another_folder(folder, tmp_path, monkeypatch):
 
 def test_index_again_with_a_table_encodes_nothing(folder, report_folder, monkeypatch):
     monkeypatch.chdir(report_folder)
-    monkeypatch.setattr("anchorfold.index.model.load_model", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("anchorfold.indexes.model.load_model", lambda *_: pytest.fail("a model was loaded"))
     (folder / "about.csv").write_text(TABLE + "gone.pdf,1,\n")
-    result = run("index", "reports", "--to", folder / "my.index", "--metadata", folder / "about.csv", "--json")
+    result = run("index", "reports", "-o", folder / "my.index", "--metadata", folder / "about.csv", "--json")
     report = json.loads(result.stdout)
-    assert (report["pages"], report["unchanged"], report["described"], report["unmatched"]) == (0, 2, 2, ["gone.pdf"])
-    assert "1 rows of the table mean none of these documents (gone.pdf)" in result.stderr
+    assert (report["pages"], report["unchanged"], report["metadata_updated"], report["unmatched"]) == (
+        0,
+        2,
+        2,
+        ["gone.pdf"],
+    )
+    assert "1 row matched no document (gone.pdf)" in result.stderr
 
 
 def test_a_table_that_matches_no_document_is_refused(folder, report_folder, monkeypatch):
@@ -64,21 +69,21 @@ def test_a_table_that_matches_no_document_is_refused(folder, report_folder, monk
     (folder / "about.csv").write_text("path;year\nannual;2024\nscans;2023\n")
     words = r"about\.csv matches none of the 2 documents: its first column contains 'annual'\. Write names"
     with pytest.raises(AnchorFoldError, match=words):
-        run("describe", folder / "my.index", folder / "about.csv")
+        run("metadata", folder / "my.index", folder / "about.csv")
     with pytest.raises(AnchorFoldError, match=words):
-        run("index", "reports", "--to", folder / "my.index", "--metadata", folder / "about.csv")
+        run("index", "reports", "-o", folder / "my.index", "--metadata", folder / "about.csv")
     with pytest.raises(AnchorFoldError, match=words):
-        run("index", "reports", "--to", folder / "new.index", "--metadata", folder / "about.csv")
+        run("index", "reports", "-o", folder / "new.index", "--metadata", folder / "about.csv")
     assert not (folder / "new.index").exists()
 
 
 def test_a_semicolon_separated_table_with_commas_in_its_header(folder):
     (folder / "about.csv").write_text("path;cost (net, EUR)\nannual.pdf;2024\n")
-    assert "described 1 documents" in run("describe", folder / "my.index", folder / "about.csv").stdout
+    assert "Updated metadata of 1 document" in run("metadata", folder / "my.index", folder / "about.csv").stdout
 
 
-def test_a_slip_is_one_sentence(folder):
-    with pytest.raises(AnchorFoldError, match="there is no column 'yaer': there are document"):
+def test_usage_errors_are_one_sentence(folder):
+    with pytest.raises(AnchorFoldError, match="there is no column 'yaer': the columns are document"):
         run("search", folder / "my.index", "net revenue", "--where", "yaer = 1")
     with pytest.raises(AnchorFoldError, match="cannot be read: no such file"):
-        run("describe", folder / "my.index", folder / "nothing.csv")
+        run("metadata", folder / "my.index", folder / "nothing.csv")

@@ -1,4 +1,4 @@
-"""`anchorfold models`: what is known of published checkpoints, before anything is downloaded."""
+"""`anchorfold models` lists published checkpoints without downloading them."""
 
 import json
 
@@ -6,13 +6,14 @@ import pytest
 from typer.testing import CliRunner
 
 from anchorfold.attention.layer_settings import PAPER, LayerSettings, write_settings
-from anchorfold.backbones.calibrations import model_folder
 from anchorfold.backbones.catalogue import KNOWN
 from anchorfold.backbones.colqwen_layouts import LAYOUTS
 from anchorfold.backbones.nano.config import NanoConfig
-from anchorfold.backbones.nano.query_side import WEIGHTS
-from anchorfold.cli import models_command  # noqa: F401
-from anchorfold.cli.app import app
+from anchorfold.backbones.nano.query import WEIGHTS
+from anchorfold.backbones.weights import calibration_folder
+from anchorfold.cli.app import app, load_commands
+
+load_commands()
 
 
 def run(*arguments):
@@ -26,7 +27,7 @@ def _empty_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("ANCHORFOLD_CACHE", str(tmp_path))
 
 
-def test_a_line_a_model():
+def test_one_line_per_model():
     output = run()
     for model in KNOWN:
         (line,) = [line for line in output.splitlines() if line.startswith(f"{model.name} ")]
@@ -46,14 +47,14 @@ def test_as_json():
 
 
 def test_a_calibration_on_this_machine_is_shown():
-    file = model_folder("TomoroAI/tomoro-colqwen3-embed-4b") / "main-abc.json"
+    file = calibration_folder("TomoroAI/tomoro-colqwen3-embed-4b") / "main-abc.json"
     write_settings(file, LayerSettings((20, 22), (3, 4), 36, steps=2))
     entry = {entry["name"]: entry for entry in json.loads(run("--json"))}["TomoroAI/tomoro-colqwen3-embed-4b"]
     assert (entry["window"], entry["steps"]) == ([20, 22], 2)
     assert entry["settings_from"] == "calibrated here (main-abc.json)"
 
 
-def test_what_is_listed_agrees_with_what_is_loaded():
+def test_listed_settings_equal_the_loaded_ones():
     by_family = {model.family: model for model in KNOWN}
     for family, settings in PAPER.items():
         assert by_family[family].layers == settings.layers

@@ -1,11 +1,11 @@
-"""Text on the command line: kept or not, added later, searched, checked."""
+"""Text on the command line: stored or not, added later, searched, checked."""
 
 import json
 
 import pytest
 
 from anchorfold import AnchorFold, Index
-from anchorfold.cli import index_command
+from anchorfold.cli import printing
 from tests.cli.processes import run
 from tests.report_pages import write_report
 
@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_search_by_words_and_by_both(folder):
+def test_text_and_hybrid_search(folder):
     shown = run("search", "with.index", "revenue of regions", "--mode", "text", cwd=folder).stdout
     assert "Net revenue by region" in shown
     hits = {}
@@ -37,26 +37,26 @@ def test_search_by_words_and_by_both(folder):
     assert "text" not in hits["visual"][0]
 
 
-def test_an_index_without_text_says_how_to_add_it_and_takes_it(folder):
+def test_text_is_added_to_an_index_without(folder):
     refused = run("search", "without.index", "revenue", "--mode", "hybrid", code=1, cwd=folder).stderr
     assert refused.count("\n") == 1
     assert "without.index stores no text: search it with --mode visual" in refused
     assert "text no" in run("info", "without.index", cwd=folder).stdout
-    added = run("index", "reports", "--to", "without.index", "--text", cwd=folder).stdout
-    assert "2 of pages that were there before" in added
-    assert "(0 in " in added  # no page was encoded
+    added = run("index", "reports", "-o", "without.index", "--text", cwd=folder).stdout
+    assert "to 2 existing pages" in added
+    assert "(0 encoded in " in added  # no page was encoded
     assert "Net revenue" in run("search", "without.index", "revenue", "--mode", "text", cwd=folder).stdout
-    again = run("index", "reports", "--to", "without.index", "--no-text", code=1, cwd=folder).stderr
+    again = run("index", "reports", "-o", "without.index", "--no-text", code=1, cwd=folder).stderr
     assert "keeps the text of its pages" in again
     info = json.loads(run("info", "without.index", "--json", cwd=folder).stdout)
     assert info["text_bytes"] > 0
 
 
 def test_reading_text_of_stored_pages_prints_the_progress_line(folder, monkeypatch, capsys):
-    monkeypatch.setattr(index_command, "PLAIN_EVERY", 0.0)
+    monkeypatch.setattr(printing, "LOG_INTERVAL", 0.0)
     index = Index.create(folder / "later.index", compressor=AnchorFold(ratio=0.05), text=False)
     index.add(folder / "reports")
-    with index_command.showing() as progress:
+    with printing.progress_display() as progress:
         Index.open_or_create(folder / "later.index", text=True).add(folder / "reports", progress=progress)
     lines = [line for line in capsys.readouterr().err.splitlines() if "reading text" in line]
     assert lines[0].startswith("0/1 documents  reading text  0 pages")
@@ -70,27 +70,27 @@ def test_damage_is_reported_and_repaired(folder):
     assert "index.db: " in run("check", "with.index", code=1, cwd=folder).stderr
     run("check", "with.index", "--repair", cwd=folder)
     run("check", "with.index", cwd=folder)
-    run("index", "reports", "--to", "with.index", cwd=folder)
+    run("index", "reports", "-o", "with.index", cwd=folder)
     assert "Letter to our shareholders" in run("search", "with.index", "letter", "--mode", "text", cwd=folder).stdout
 
 
-def test_ocr_that_is_not_installed_is_one_sentence(folder, monkeypatch):
+def test_missing_ocr_package(folder, monkeypatch):
     from anchorfold.documents import ocr
     from anchorfold.errors import AnchorFoldError
 
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(ocr, "find_spec", lambda name: None)
     with pytest.raises(AnchorFoldError, match=r"pip install 'anchorfold\[ocr\]'"):
         ocr.require_ocr()
-    with pytest.raises(AnchorFoldError, match="needs RapidOCR"):
+    with pytest.raises(AnchorFoldError, match="requires RapidOCR"):
         Index.open_or_create(folder / "with.index", ocr=True)
 
 
 @pytest.mark.slow
-def test_the_demo_answers_all_of_its_questions_and_shows_what_finds_a_page(tmp_path):
+def test_demo_finds_all_expected_pages(tmp_path):
     shown = run("demo", cwd=tmp_path).stdout
-    assert "16 of 16 questions find the one right page first" in shown
-    (together,) = [line for line in shown.splitlines() if "looks and words:" in line]
-    assert "handbook.pdf" in together
-    assert "Astrid Moe" in together.partition("looks and words:")[2]
-    (alone,) = [line for line in shown.splitlines() if "looks alone" in line]
-    assert "scans.tiff" in alone
+    assert "16 of 16 queries return the expected page first" in shown
+    hybrid = shown.partition("Hybrid search")[2].splitlines()
+    (text,) = [line for line in hybrid if "handbook.pdf" in line]
+    assert "Astrid Moe" in text.partition("handbook.pdf")[2]
+    (scan,) = [line for line in hybrid if "without text layer" in line]
+    assert "scans.tiff" in scan

@@ -1,24 +1,46 @@
-"""`anchorfold`: the commands, and how their errors, notes and results look."""
+"""The `anchorfold` command: its options, messages and exit codes."""
 
 from __future__ import annotations
 
 import logging
 import os
+import pkgutil
 import sys
+import traceback
 import warnings
-from typing import Any
+from importlib import import_module
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
-from anchorfold import __version__
+from anchorfold import __version__, cli
 from anchorfold.errors import AnchorFoldError
 
-EPILOG = "Exit codes: 0 done; 1 could not be done; 2 wrong usage; 3 done, but some files were skipped; 130 interrupted."
+SUMMARY = "Visual document search with compressed multi-vector embeddings."
+EPILOG = (
+    "Exit codes: 0 success; 1 error or no results; 2 wrong usage; 3 success, but some files were skipped; "
+    "70 internal error; 130 interrupted."
+)
+INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
+COMMANDS = (
+    "demo", "index", "search", "similar", "serve", "info", "check", "remove", "metadata", "export", "explain",
+    "compress", "mcp", "eval", "ablate", "calibrate", "bench", "report", "methods", "models", "size",
+)  # fmt: skip
+
+
+class OrderedGroup(TyperGroup):
+    """Lists the commands in the order of use."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return sorted(self.commands, key=lambda name: COMMANDS.index(name) if name in COMMANDS else len(COMMANDS))
+
 
 app = typer.Typer(
     name="anchorfold",
-    help="Visual document search, 5 to 20 times smaller, without losing the answers.",
+    cls=OrderedGroup,
     epilog=EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -27,31 +49,32 @@ app = typer.Typer(
 )
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
+logger = logging.getLogger("anchorfold")
 
 
-def _version(requested: bool) -> None:
+def _print_version(requested: bool) -> None:
     if requested:
         typer.echo(f"anchorfold {__version__}")
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(help=SUMMARY)
 def common(
-    _: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
-    verbose: bool = typer.Option(False, "--verbose", "-v", help="Say on standard error what goes on inside."),
+    _: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Print debug logs and tracebacks to stderr."),
 ) -> None:
-    """Visual document search, 5 to 20 times smaller, without losing the answers.
-
-    \b
-    anchorfold index ./reports --to my.index           make or update an index of PDFs and images
-    anchorfold search my.index "net revenue by region" the best pages
-    anchorfold info my.index                           what it holds, and how much smaller it is
-    """
+    """Set up logging."""
     if verbose:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S"))
-        logging.getLogger("anchorfold").addHandler(handler)
-        logging.getLogger("anchorfold").setLevel(logging.DEBUG)
+        logger.addHandler(handler)
+        logger.setLevel(logging.DEBUG)
+
+
+def load_commands() -> None:
+    """Register all commands."""
+    for module in pkgutil.iter_modules(cli.__path__, "anchorfold.cli."):
+        import_module(module.name)
 
 
 def quiet_libraries() -> None:
@@ -64,38 +87,21 @@ def quiet_libraries() -> None:
 
 
 def note(message: Any, *_: Any, **__: Any) -> None:
-    """A warning as one line."""
+    """Print a warning as one line."""
     err.print(f"note: {message}", style="yellow", markup=False)
 
 
-def fail(message: str) -> None:
-    """An error as one line."""
+def fail(message: str, code: int = 1) -> NoReturn:
+    """Print an error as one line, in verbose mode after its traceback, and exit."""
+    if logger.isEnabledFor(logging.DEBUG) and sys.exc_info()[0] is not None:
+        traceback.print_exc()
     err.print(f"anchorfold: {' '.join(message.split())}", style="red", markup=False)
+    sys.exit(code)
 
 
 def main() -> None:
-    """Run a command; everything that a user can mend is one line and a non-zero exit."""
-    from anchorfold.cli import (  # noqa: F401
-        ablate_command,
-        agreement_command,
-        bench_command,
-        calibrate_command,
-        check_command,
-        compress_command,
-        demo_command,
-        describe_command,
-        eval_command,
-        explain_command,
-        index_command,
-        manage_commands,
-        mcp_command,
-        methods_command,
-        models_command,
-        report_command,
-        search_command,
-        serve_command,
-    )
-
+    """Run a command. Errors that users can fix are one line; other exceptions are reported as internal errors."""
+    load_commands()
     warnings.showwarning = note
     warnings.simplefilter("ignore", DeprecationWarning)
     warnings.simplefilter("ignore", FutureWarning)
@@ -105,11 +111,11 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt:
-        fail("interrupted.")
-        sys.exit(130)
-    except (AnchorFoldError, FileNotFoundError, ConnectionError, PermissionError, ValueError) as error:
+        fail("interrupted.", 130)
+    except AnchorFoldError as error:
         fail(str(error))
-        sys.exit(1)
     except OSError as error:
-        fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
-        sys.exit(1)
+        fail(f"{error.strerror}: {error.filename}" if error.strerror and error.filename else str(error))
+    except Exception as error:
+        where = "the traceback is above" if logger.isEnabledFor(logging.DEBUG) else "run `anchorfold -v ...` for the traceback"  # fmt: skip  # noqa: E501
+        fail(f"internal error: {type(error).__name__}: {error}. This is a bug: {where}; please report it.", INTERNAL_ERROR)  # fmt: skip  # noqa: E501

@@ -1,4 +1,4 @@
-"""`anchorfold demo`: the whole way on sample documents, or on a user's own."""
+"""`anchorfold demo`: index and search sample documents."""
 
 from __future__ import annotations
 
@@ -9,130 +9,115 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorfold.cli.app import app, note, out, quiet_libraries
-from anchorfold.cli.index_command import showing, stopping
-from anchorfold.cli.printing import size, table
-from anchorfold.cli.search_command import sides
+from anchorfold.cli.printing import format_size, mode_scores, print_table, progress_display, stop_on_interrupt
 
 if TYPE_CHECKING:
-    from anchorfold.index import Index
+    from anchorfold.indexes.index import Index
 
-ASKED = 6
+MAX_QUERIES = 6  # taken from a user's file
 
 
-@app.command("demo", rich_help_panel="Start here")
+@app.command("demo", rich_help_panel="Start")
 def demo_command(
-    file: Annotated[Path | None, typer.Argument(help="Your own PDF or image; sample documents if left out.")] = None,
-    ask: Annotated[list[str] | None, typer.Option("--ask", help="A question; may be given several times.")] = None,
-    ratio: Annotated[float, typer.Option(help="Vectors to keep of each page.")] = 0.2,
-    folder: Annotated[Path, typer.Option(help="Where sample documents and the index go.")] = Path("anchorfold-demo"),
-    model: Annotated[str | None, typer.Option(help="A model name or folder.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="PDF or image to index. Default: sample documents.")] = None,
+    query: Annotated[list[str] | None, typer.Option("--query", "-q", help="Query; may be repeated.")] = None,
+    ratio: Annotated[float, typer.Option(help="Fraction of vectors to keep per page, in (0, 1].")] = 0.2,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the sample documents and the index.")] = Path("anchorfold-demo"),  # noqa: E501
+    model: Annotated[str | None, typer.Option(help="Model name or path. Default: nano.")] = None,
 ) -> None:  # fmt: skip
-    """Index some documents, ask questions, and see how much smaller the index is.
+    """Index and search sample documents, or a file of your own.
 
     \b
     Examples
       anchorfold demo
-      anchorfold demo FILE.pdf --ask "when is the next payment due?"
+      anchorfold demo FILE.pdf --query "when is the next payment due?"
     """
     from anchorfold.compressors import AnchorFold
-    from anchorfold.index import Index
+    from anchorfold.demo.content import HYBRID_QUERIES, QUERIES
+    from anchorfold.indexes.index import Index
 
     expected: dict[str, tuple[str, int]] = {}
     if file is None:
-        from anchorfold.demo.content import QUESTIONS
         from anchorfold.demo.corpus import write_corpus
 
-        documents = write_corpus(folder / "documents")
-        expected = {q: (str(documents / name), page) for q, name, page in QUESTIONS}
-        questions = ask or list(expected)
+        documents = write_corpus(output / "documents")
+        expected = {text: (str(documents / name), page) for text, name, page in QUERIES}
+        queries = query or list(expected)
     else:
-        documents = file
         from anchorfold.documents.listing import list_documents
 
-        list_documents(file).require_some()
-        questions = ask or headings(file)
-    folder_of_index = folder / f"{'sample' if file is None else file.stem}-{ratio:g}.index"
+        documents = file
+        list_documents(file).require_documents()
+        queries = query or headings(file)
+    path = output / f"{'sample' if file is None else file.stem}-{ratio:g}.index"
     quiet_libraries()
-    index = Index.open_or_create(folder_of_index, model, AnchorFold(ratio=ratio))
-    out.print(f"Reading {documents} from its pixels, with {index.settings.model} ...", markup=False)
-    with stopping() as stop, showing() as progress:
+    index = Index.open_or_create(path, model, AnchorFold(ratio=ratio))
+    out.print(f"Indexing {documents} with {index.settings.model} ...", markup=False)
+    with stop_on_interrupt() as stop, progress_display() as progress:
         report = index.add(documents, progress=progress, stop=stop)
-    for name, why in report.skipped:
-        note(f"skipped {name}: {why}")
-    answer(index, questions, expected)
-    if file is None and not ask and index.has_text:
-        from anchorfold.demo.content import TOGETHER
-
-        answer_together(index, TOGETHER)
-    tell_size(index, folder_of_index)
+    for name, reason in report.skipped:
+        note(f"skipped {name}: {reason}")
+    if queries:
+        print_results(index, queries, expected)
+    else:
+        note('no query: pass one with --query "your question".')
+    if file is None and not query and index.settings.text:
+        print_hybrid_results(index, HYBRID_QUERIES)
+    info = index.info()
+    out.print(
+        f"{info.full_vectors:,} vectors were compressed to {info.vectors:,}: {format_size(info.full_vector_bytes)} to "
+        f"{format_size(info.vector_bytes)}, compression ratio {info.vector_compression_ratio:.1f}."
+    )
+    out.print(f'Next: anchorfold search {path} "your question", or anchorfold serve {path}', markup=False)
 
 
 def headings(file: Path) -> list[str]:
-    """Questions to ask of a user's own file: the headings of its outline, or the first lines of some pages."""
+    """Return queries for a user's PDF: headings of its outline, or the first lines of some pages."""
     import pypdfium2 as pdfium
 
     if file.suffix.lower() != ".pdf":
         return []
     try:
         with pdfium.PdfDocument(file) as pdf:
-            titles = [b.get_title() for b in pdf.get_toc()][: 4 * ASKED : 4]
+            titles = [b.get_title() for b in pdf.get_toc()][: 4 * MAX_QUERIES : 4]
             if len(titles) < 2:
-                step = max(1, len(pdf) // ASKED)
+                step = max(1, len(pdf) // MAX_QUERIES)
                 pages = (pdf[i].get_textpage().get_text_bounded() for i in range(0, len(pdf), step))
                 titles = [next((line for line in p.splitlines() if len(line.split()) > 2), "") for p in pages]
     except pdfium.PdfiumError:
         return []
-    questions = [" ".join(t.split())[:80] for t in titles if t and t.strip()][:ASKED]
-    if questions:
-        note("no --ask given: the questions are this file's own headings.")
-    return questions
+    queries = [" ".join(t.split())[:80] for t in titles if t and t.strip()][:MAX_QUERIES]
+    if queries:
+        note("no --query given: using headings of the file as queries.")
+    return queries
 
 
-def answer(index: Index, questions: list[str], expected: dict[str, tuple[str, int]]) -> None:
-    """The best page of each question; a tick where it is the one that holds the fact."""
-    if not questions:
-        note('nothing was asked: try --ask "your question".')
-        return
-    quiet_libraries()
+def print_results(index: Index, queries: Sequence[str], expected: dict[str, tuple[str, int]]) -> None:
+    """Print the best page of each query, and whether it is the expected one."""
     rows: list[tuple[object, ...]] = []
-    right = 0
-    for question, hits in zip(questions, index.search(questions, top=3), strict=True):
+    correct = 0
+    for query, hits in zip(queries, index.search(queries, top_k=1, mode="visual"), strict=True):
         if not hits:
-            rows.append((question, "nothing found", "", "", ""))
+            rows.append((query, "no results", "", "", ""))
             continue
-        best = hits[0]
-        mark = ""
-        if question in expected:
-            good = (best.document, best.page) == expected[question]
-            right, mark = (
-                right + good,
-                "right" if good else f"wrong: {Path(expected[question][0]).name} {expected[question][1]}",
-            )
-        rows.append((question, Path(best.document).name, best.page, f"{best.score:.3f}", mark))
-    columns = [("question", "left"), ("best page of", "left"), ("page", "right"), ("score", "right"), ("", "left")]
-    table(columns, rows)
-    if known := sum(q in expected for q in questions):
-        out.print(f"{right} of {known} questions find the one right page first, among {index.info().pages} pages.")
+        best, mark = hits[0], ""
+        if query in expected:
+            source, page = expected[query]
+            is_correct = (best.document, best.page) == (source, page)
+            correct += is_correct
+            mark = "correct" if is_correct else f"expected {Path(source).name} {page}"
+        rows.append((query, Path(best.document).name, best.page, f"{best.score:.3f}", mark))
+    print_table(["query", "document", ">page", ">score", ""], rows)
+    if count := sum(query in expected for query in queries):
+        out.print(f"{correct} of {count} queries return the expected page first, of {index.info().pages} pages.")
 
 
-def answer_together(index: Index, questions: Sequence[str]) -> None:
-    """Questions by looks and words together: what each side says of the best page."""
-    out.print("By looks and words together (--mode hybrid):")
+def print_hybrid_results(index: Index, queries: Sequence[str]) -> None:
+    """Print the best page of each query in hybrid mode, with the score of each mode."""
+    out.print("Hybrid search, visual and text (--mode hybrid):")
     rows: list[tuple[object, ...]] = []
-    for question, hits in zip(questions, index.search(questions, top=1, mode="hybrid"), strict=True):
+    for query, hits in zip(queries, index.search(queries, top_k=1, mode="hybrid"), strict=True):
         for hit in hits:
-            visual, text = sides(hit)
-            why = f"looks and words: {hit.snippet}" if hit.text else "looks alone: the page has no text layer"
-            rows.append((question, Path(hit.document).name, hit.page, visual, text, why))
-    heads = ("question", "best page of", "page", "visual", "text", "found by")
-    table([(head, "right" if head in ("page", "visual", "text") else "left") for head in heads], rows)
-
-
-def tell_size(index: Index, folder_of_index: Path) -> None:
-    """How much smaller, and what to try next."""
-    info = index.info()
-    out.print(
-        f"{info.full_vectors:,} vectors became {info.vectors:,}: {size(info.full_vector_bytes)} of vectors became "
-        f"{size(info.vector_bytes)}, {info.vectors_times_smaller:.1f} times smaller than the full index."
-    )
-    out.print(f'Next: anchorfold search {folder_of_index} "your question"', markup=False)
+            snippet = hit.snippet if hit.text else "(scan without text layer)"
+            rows.append((query, Path(hit.document).name, hit.page, *mode_scores(hit), snippet))
+    print_table(["query", "document", ">page", ">visual", ">text", "snippet"], rows)

@@ -1,60 +1,56 @@
-"""`anchorfold mcp`."""
+"""`anchorfold mcp`: search for agents."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from anchorfold.cli.app import app, err, quiet_libraries
-from anchorfold.cli.options import AllowPickle, Device, ModelPlace, TrustRemoteCode
-from anchorfold.cli.serve_command import bind
+from anchorfold.cli.options import AllowPickle, Device, IndexPath, ModelOverride, TrustRemoteCode
 from anchorfold.errors import AnchorFoldError
 
 
-@app.command("mcp", rich_help_panel="See why")
+@app.command("mcp", rich_help_panel="Agents")
 def mcp_command(
-    index: Annotated[Path, typer.Argument(help="The index.", show_default=False)],
-    http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP instead of standard input and output.")] = False,  # noqa: E501
-    host: Annotated[str, typer.Option(help="With --http: an address other than this machine's own asks for a token.")] = "127.0.0.1",  # noqa: E501
-    port: Annotated[int, typer.Option(help="With --http: 0 takes a free one.", min=0, max=65535)] = 8766,
-    model: ModelPlace = None,
+    index: IndexPath,
+    http: Annotated[bool, typer.Option("--http", help="Use streamable HTTP instead of stdio.")] = False,
+    host: Annotated[str, typer.Option(help="With --http: address to bind to; other addresses than localhost require a token.")] = "127.0.0.1",  # noqa: E501
+    port: Annotated[int, typer.Option(help="With --http: port; 0 selects a free port.", min=0, max=65535)] = 8766,
+    model: ModelOverride = None,
     device: Device = None,
     trust_remote_code: TrustRemoteCode = False,
     allow_pickle: AllowPickle = False,
 ) -> None:  # fmt: skip
-    """Let agents search an index: a Model Context Protocol server, read-only.
+    """Start a read-only Model Context Protocol server for agents.
 
     \b
     Examples
-      anchorfold mcp my.index                started by an agent, over standard input and output
-      anchorfold mcp my.index --http         for several agents, at http://127.0.0.1:8766/mcp
+      anchorfold mcp my.index                stdio, started by an agent
+      anchorfold mcp my.index --http         HTTP, at http://127.0.0.1:8766/mcp
     """
     try:
-        from anchorfold.serve.mcp_server import create_server, http_app
+        from anchorfold.server.mcp_server import create_server, http_app
     except ImportError as error:
-        raise AnchorFoldError("the server for agents needs its protocol: pip install 'anchorfold[mcp]'.") from error
-    from anchorfold.index import Index
-    from anchorfold.serve.library import Library
+        raise AnchorFoldError("the MCP server requires the mcp package: pip install 'anchorfold[mcp]'.") from error
+    from anchorfold.indexes.index import Index
+    from anchorfold.server.service import IndexService
 
     quiet_libraries()
-    server = create_server(
-        Library(Index.open(index, model, device=device, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle))
-    )
+    opened = Index.open(index, model, device=device, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
+    server = create_server(IndexService(opened))
     if not http:
         server.run("stdio")
         return
     import uvicorn
 
-    from anchorfold.serve.connections import server_config
-    from anchorfold.serve.guard import LOOPBACK, Guard, new_token
+    from anchorfold.server.connections import bind, server_config, server_url
+    from anchorfold.server.guard import Guard, token_for
 
-    token = None if host in LOOPBACK else new_token()
+    token = token_for(host)
     config = server_config(Guard(http_app(server, host), token), host, port)
     sock = bind(config)
-    address = f"http://{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}/mcp"
-    err.print(f"Agents find {index} at {address}   (Ctrl-C ends it)", markup=False)
+    err.print(f"Serving {index} at {server_url(host, sock)}mcp (press Ctrl-C to stop)", markup=False)
     if token:
-        err.print(f"They send the header  Authorization: Bearer {token}", markup=False)
+        err.print(f"Required header: Authorization: Bearer {token}", markup=False)
     uvicorn.Server(config).run([sock])

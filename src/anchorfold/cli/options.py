@@ -1,66 +1,80 @@
-"""Options that several commands share."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from anchorfold.errors import AnchorFoldError
 
-CLUSTER = "Cluster"  # the panel of its options
-Model = Annotated[str, typer.Option(help="A model name or folder.")]
-ModelPlace = Annotated[
-    str | None, typer.Option("--model", help="Where the index's model is now, if it was moved: a name or folder.")
+CLUSTER = "Cluster"  # help panel
+IndexPath = Annotated[Path, typer.Argument(help="Index directory.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Wait = Annotated[bool, typer.Option(help="Wait if another process is writing to the index.")]
+DocumentFilter = Annotated[
+    list[str] | None,
+    typer.Option("--document", "-d", help="Only these documents: names, directories or patterns such as '*.pdf'."),
+]
+Model = Annotated[str, typer.Option(help="Model name or path.")]
+ModelOverride = Annotated[
+    str | None, typer.Option("--model", help="Override the model name or path stored in the index.")
 ]
 Device = Annotated[
-    str | None, typer.Option(help="cuda, mps or cpu.", callback=lambda name: name and check_device(name))
+    str | None,
+    typer.Option(
+        help="Torch device: cuda, mps or cpu. Default: the first available.",
+        callback=lambda name: name and check_device(name),
+    ),
 ]
-TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Let the model run its own code.")]
-AllowPickle = Annotated[
-    bool, typer.Option("--allow-pickle", help="Load weights from pickle files, which can run code.")
-]
+TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Allow the model to run its own code.")]
+AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Load pickle files, which can run code.")]
 Bidirectional = Annotated[
-    bool | None, typer.Option("--bidirectional/--causal", help="ColQwen2.5: without or with its causal mask.")
+    bool | None, typer.Option("--bidirectional/--causal", help="ColQwen2.5: disable or keep the causal mask.")
 ]
 Methods = Annotated[
-    str,
-    typer.Option(help="Names with commas between, or all; NAME@0.1 or NAME@cap128 for a budget of its own."),
+    str, typer.Option(help="Comma-separated method names, or all; NAME@0.1 or NAME@cap128 sets a budget per method.")
 ]
-
 Calibration = Annotated[
     str | None,
     typer.Option(
-        help="Held-out pages for methods that want some: a corpus folder, a benchmark or a dataset with images. "
-        "Default: the ColPali training set where a hub can be reached, else the evaluated pages."
+        help="Held-out pages for methods that need calibration: a corpus directory, a benchmark or a dataset with "
+        "images. Default: the ColPali training set if the hub is reachable, else the evaluated pages."
     ),
 ]
-Batch = Annotated[int | None, typer.Option(help="Pages a forward pass.", min=1)]
-Loaders = Annotated[
-    int | None, typer.Option(help="Processes that render and decode pages ahead. Default: 2, none on a CPU.", min=0)
+Settings = Annotated[
+    str | None,
+    typer.Option(
+        help="Layer window and depth: paper, calibrated, or a calibration file. Default: paper for its backbones on "
+        "its benchmarks, else the model's own."
+    ),
 ]
-
+BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Batch size in pages.", min=1)]
+Loaders = Annotated[
+    int | None, typer.Option(help="Processes that render and decode pages in advance. Default: 2 (0 on CPU).", min=0)
+]
 Quantization = Annotated[
     Literal["scalar", "binary", "turbo4", "turbo2", "turbo1"] | None,
-    typer.Option(
-        help="Qdrant: search a quantized copy of the vectors: scalar (8 bits per component), binary (1), or TurboQuant."
-    ),
+    typer.Option(help="Qdrant: quantization of the searched copy: scalar (8 bits per component), binary (1), or TurboQuant."),  # noqa: E501
+]  # fmt: skip
+CorpusDocuments = Annotated[
+    list[str] | None, typer.Option("--document", "-d", help="Only these files of a corpus directory.")
 ]
-
-Documents = Annotated[list[str] | None, typer.Option("--document", help="Only these files of a folder.")]
+ResultsPath = Annotated[Path, typer.Option("--output", "-o", help="Results directory; each model gets a subdirectory.")]
 
 
 def check_device(name: str) -> str:
-    """The name of a device that can be used here; told before anything is read or written."""
-    from anchorfold.backbones.device import choose_device
+    """Return the name of a device, or raise before anything is read or written if it is not available."""
+    from anchorfold.backbones.loading import choose_device
 
     choose_device(name)
     return name
 
 
-def numbers(text: str, kind: type) -> list[Any]:
-    """Numbers with commas between."""
+def parse_numbers(text: str, kind: type, option: str) -> list[Any]:
+    """Parse comma-separated numbers."""
     try:
         return [kind(part) for part in text.split(",") if part.strip()]
     except ValueError as error:
-        raise AnchorFoldError(f"{text!r} should be numbers with commas between.") from error
+        raise AnchorFoldError(f"{option} must be comma-separated numbers, got {text!r}.") from error

@@ -1,4 +1,4 @@
-"""`anchorfold report`: tables and figures of everything that was measured, as one page and as pictures."""
+"""`anchorfold report`: tables and figures of evaluation results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anchorfold.cli.app import app, out
 from anchorfold.errors import AnchorFoldError
 
 if TYPE_CHECKING:
-    from anchorfold.evaluation.suites import Findings
+    from anchorfold.evaluation.result_sets import ResultCollection
 
 STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:80rem;margin:2rem auto;padding:0 1rem}
 table{border-collapse:collapse;display:block;overflow-x:auto}
@@ -20,62 +20,62 @@ td,th{padding:.2rem .7rem;border-bottom:1px solid #ddd;text-align:right}td:first
 .ours td{font-weight:600}img{max-width:100%}"""
 
 
-@app.command("report", rich_help_panel="Science")
+@app.command("report", rich_help_panel="Research")
 def report_command(
-    folder: Annotated[Path, typer.Argument(help="Where eval, ablate, calibrate and bench wrote.")] = Path("results"),
-    to: Annotated[Path | None, typer.Option("--to", help="Where the report goes. Default: into that folder.")] = None,
+    folder: Annotated[Path, typer.Argument(help="Results directory of eval, ablate, calibrate and bench.")] = Path("results"),  # noqa: E501
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Output directory. Default: the results directory.")] = None,  # noqa: E501
 ) -> None:  # fmt: skip
-    """Compare all that was measured below a folder: report.html, report.md and PNG files.
+    """Build a report (HTML, Markdown, PNG) from a results directory.
 
-    Suites of several backbones stand beside each other and beside the paper's figures: mean retention first, then every
-    suite, trained compression, ablations, calibration, efficiency, and every data set.
+    The report compares all models with each other and with the paper: mean retention, suites, trained compression,
+    ablations, calibration, efficiency, and each dataset.
 
     \b
     Example
       anchorfold report results/
     """
     from anchorfold.evaluation.report import report_tables
-    from anchorfold.evaluation.suites import read_findings
+    from anchorfold.evaluation.result_sets import read_results
     from anchorfold.evaluation.tables import as_html, as_markdown
 
-    findings = read_findings(folder)
-    if not any((findings.suites, findings.ablations, findings.calibrations, findings.efficiencies)):
-        raise AnchorFoldError(f"{folder} holds no results: make some with `anchorfold eval CORPUS --to {folder}`.")
-    target = to or folder
+    results = read_results(folder)
+    if not any((results.suites, results.ablations, results.calibrations, results.efficiencies)):
+        raise AnchorFoldError(f"{folder} contains no results: create some with `anchorfold eval CORPUS -o {folder}`.")
+    target = output or folder
     target.mkdir(parents=True, exist_ok=True)
-    pictures = draw_figures(findings, target)
-    page = [f"<p><img src='{html.escape(name)}' alt='{html.escape(alt)}'>" for name, alt in pictures.items()]
-    notes = [f"![{alt}]({name})" for name, alt in pictures.items()]
-    for heading, tables in report_tables(findings):
+    figures = draw_figures(results, target)
+    page = [f"<p><img src='{html.escape(name)}' alt='{html.escape(alt)}'>" for name, alt in figures.items()]
+    markdown = [f"![{alt}]({name})" for name, alt in figures.items()]
+    for heading, tables in report_tables(results):
         page += [f"<h2>{html.escape(heading)}</h2>", *map(as_html, tables)]
-        notes += [f"## {heading}", *map(as_markdown, tables)]
+        markdown += [f"## {heading}", *map(as_markdown, tables)]
     head = f"<!doctype html><meta charset=utf-8><title>AnchorFold results</title><style>{STYLE}</style>"
     (target / "report.html").write_text(head + "<h1>AnchorFold results</h1>" + "".join(page), "utf-8")
-    (target / "report.md").write_text("\n\n".join(["# AnchorFold results", *notes]) + "\n", "utf-8")
-    out.print(f"wrote {target / 'report.html'}, report.md and {len(pictures)} pictures", markup=False)
+    (target / "report.md").write_text("\n\n".join(["# AnchorFold results", *markdown]) + "\n", "utf-8")
+    out.print(f"wrote {target / 'report.html'}, report.md and {len(figures)} figures", markup=False)
 
 
-def draw_figures(findings: Findings, target: Path) -> dict[str, str]:
-    """Draw what there is to draw; file names to what they show."""
+def draw_figures(results: ResultCollection, target: Path) -> dict[str, str]:
+    """Draw all figures that the results allow, and return their descriptions by file name."""
     from anchorfold.evaluation.figures.calibration import draw_calibration
     from anchorfold.evaluation.figures.latency import draw_latency
     from anchorfold.evaluation.figures.retention import draw_retention, draw_storage
     from anchorfold.evaluation.run import slug
 
-    pictures: dict[str, str] = {}
-    compared = [s for s in findings.suites if s.ratios]
-    for name in dict.fromkeys(s.name for s in compared):
-        group = [s for s in compared if s.name == name]
+    figures: dict[str, str] = {}
+    suites = [s for s in results.suites if s.ratios]
+    for name in dict.fromkeys(s.name for s in suites):
+        group = [s for s in suites if s.name == name]
         draw_retention(group, target / f"{slug(name)}-retention.png")
         draw_storage(group, target / f"{slug(name)}-storage.png")
-        pictures[f"{slug(name)}-retention.png"] = f"{name}: what is retained at each ratio"
-        pictures[f"{slug(name)}-storage.png"] = f"{name}: NDCG@5 against storage"
-    for timed in findings.efficiencies:
-        for suite in (s for s in compared if (s.fingerprint, s.name) == (timed["fingerprint"], timed["corpus"])):
+        figures[f"{slug(name)}-retention.png"] = f"{name}: retention at each ratio"
+        figures[f"{slug(name)}-storage.png"] = f"{name}: NDCG@5 against storage"
+    for latency in results.efficiencies:
+        for suite in (s for s in suites if (s.fingerprint, s.name) == (latency["fingerprint"], latency["corpus"])):
             file = f"{slug(suite.name)}-{suite.fingerprint[:8]}-latency.png"
-            draw_latency(suite, timed, target / file)
-            pictures[file] = f"{suite.name}: fidelity against indexing time with {suite.model}"
-    if findings.calibrations:
-        draw_calibration({data["model"]: c for data, c in findings.calibrations}, target / "calibration.png")
-        pictures["calibration.png"] = "calibration: paired gaps of the depths, and layer profiles"
-    return pictures
+            draw_latency(suite, latency, target / file)
+            figures[file] = f"{suite.name}: retention against indexing time with {suite.model}"
+    if results.calibrations:
+        draw_calibration({data["model"]: c for data, c in results.calibrations}, target / "calibration.png")
+        figures["calibration.png"] = "calibration: paired gaps of depths, and layer profiles"
+    return figures
