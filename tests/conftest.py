@@ -1,4 +1,4 @@
-"""Tiny random checkpoints of the true architectures, made once a session and loaded through the public path."""
+"""Tiny random checkpoints of the true architectures, created once per session and loaded through `anchorfold.load`."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 KINDS = list(tiny.MAKERS)
 
 
-TOGETHER = ("tests/cluster/", "tests/serve/")  # one Ray cluster, one server and its index, for all files of a room
+TOGETHER = ("tests/cluster/", "tests/server/")  # one Ray cluster, one server and its index, for all files of a room
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -83,6 +83,6 @@ def report_folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _quiet():
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", anchorfold.UncalibratedWarning)
-        warnings.simplefilter("ignore", anchorfold.CausalBackboneWarning)
+        warnings.simplefilter("ignore", anchorfold.errors.UncalibratedWarning)
+        warnings.simplefilter("ignore", anchorfold.errors.CausalBackboneWarning)
         yield

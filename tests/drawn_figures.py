@@ -1,4 +1,4 @@
-"""Figures as matplotlib has them when they are saved: what stands in them can be compared, not only how many bytes."""
+"""Matplotlib figures captured when they are saved, so that tests can compare their content."""
 
 import contextlib
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def recorded_figures() -> Iterator[dict[str, Any]]:
 
 
 def points(panel: Any) -> dict[str, Any]:
-    """The points of a panel's lines, `label -> [(x, y), ...]`, without those that stand in no legend."""
+    """The points of a panel's lines, `label -> [(x, y), ...]`, without lines that have no legend entry."""
     lines = [(line.get_label(), line.get_xydata()) for line in panel.get_lines()]
     for bars in panel.containers:  # points with error bars: the label is the container's
         lines.append((bars.get_label(), bars[0].get_xydata()))

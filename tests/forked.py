@@ -1,4 +1,4 @@
-"""Processes forked from one that has imported the libraries: a moment each, where a new interpreter takes seconds."""
+"""Processes forked from one that has imported the libraries, which is faster than new interpreters."""
 
 import multiprocessing
 import os

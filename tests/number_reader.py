@@ -1,4 +1,4 @@
-"""A retriever without weights, for testing what lies around a model: it reads the number painted on a page.
+"""An encoder without weights for tests: it reads the number that is drawn on a page.
 
 It starts in a moment, so that tests can kill the processes that run it many times.
 """
@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 
 from anchorfold.attention.layer_settings import LayerSettings
-from anchorfold.backbones.query_words import ExplainedQuery
+from anchorfold.backbones.encoder import ExplainedQuery
 from anchorfold.compressors import FullIndex
-from anchorfold.index.store.settings import IndexSettings
 from anchorfold.page import EncodedPage, PageState, PatchGrid
+from anchorfold.storage.index_settings import IndexSettings
 
 ROWS, COLUMNS, DIM = 6, 4, 16
 
@@ -51,9 +51,9 @@ class NumberReader:
     """What an index needs of a model."""
 
     name, family, fingerprint, dim = "number-reader", "number", "number-reader-1", DIM
-    page_pixels, default_batch = 40_000, 1
+    page_pixels, default_batch_size = 40_000, 1
     load_options: ClassVar[dict[str, Any]] = {}
-    settings = LayerSettings(window=(1, 2), sap_window=(1, 2), layers=4)
+    layer_settings = LayerSettings(window=(1, 2), sap_window=(1, 2), layers=4)
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -62,7 +62,7 @@ class NumberReader:
     def warn_if_causal(self):
         return None
 
-    def encode_pages(self, images, compressor=None, batch_size=None):
+    def encode_documents(self, images, compressor=None, batch_size=None):
         encoded_pages = []
         for image in images:
             time.sleep(self.seconds)
@@ -71,7 +71,7 @@ class NumberReader:
             state = PageState(
                 torch.from_numpy(number_vectors(number)), lambda z: z, Signals(), PatchGrid.single(ROWS, COLUMNS)
             )
-            folded = (compressor or FullIndex()).compress(state, self.settings)
+            folded = (compressor or FullIndex()).compress(state, self.layer_settings)
             encoded_pages.append(EncodedPage(folded.vectors, folded.anchors, folded.groups, folded.weights, state.grid))
         return encoded_pages
 

@@ -1,4 +1,4 @@
-"""What commands import; they are forked from a process that has it."""
+"""Modules that commands import, for processes that are forked."""
 
 import pyarrow
 import pytest
@@ -12,9 +12,9 @@ import anchorfold.backbones.loading
 import anchorfold.backbones.nano.retriever
 import anchorfold.backbones.retrieval_heads
 import anchorfold.cli.app
-import anchorfold.explain
-import anchorfold.index
-import anchorfold.index.index
+import anchorfold.explanation
+import anchorfold.indexes
+import anchorfold.indexes.index
 
 torch.set_num_threads(1)  # others are at work beside them
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from anchorfold.demo.corpus import new_document, text
+from anchorfold.demo.corpus import new_document, paragraph
 
 
 def write_report(folder: Path) -> None:
@@ -10,6 +10,6 @@ def write_report(folder: Path) -> None:
     document = new_document()
     for title in ("Letter to our shareholders", "Net revenue by region"):
         document.add_page()
-        text(document, title, 28)
+        paragraph(document, title, 28)
     (folder / "reports").mkdir()
     document.output(str(folder / "reports" / "annual.pdf"))

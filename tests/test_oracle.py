@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from anchorfold.budget import vector_budget
-from anchorfold.focus import centrality, visual_graph
-from anchorfold.fold import fold
+from anchorfold.core.budget import vector_budget
+from anchorfold.core.focus import centrality, visual_graph
+from anchorfold.core.fold import fold
 
 CASES = sorted((Path(__file__).parent / "oracle").glob("*.npz"))
 assert len(CASES) == 6

@@ -1,4 +1,4 @@
-"""What people get who install the package: one version, and a description without broken pictures."""
+"""The distributed package: version, metadata, and a description without broken images."""
 
 import re
 import tomllib

@@ -24,7 +24,7 @@ def test_no_tiles():
     assert PatchGrid(()).boxes().shape == (0, 4)
 
 
-def test_an_encoded_page_is_shown_by_its_shapes():
+def test_repr_of_an_encoded_page():
     groups = torch.arange(128) % 32
     page = EncodedPage(torch.rand(32, 64), torch.arange(32), groups, torch.full((128,), 0.25), PatchGrid.single(8, 16))
     assert repr(page) == "EncodedPage(vectors=(32, 64) float32, full=128, grid=8x16)"

@@ -1,4 +1,4 @@
-"""What other packages offer is found on the path, and read once for each path."""
+"""Extensions of other packages are found by their entry points, which are read once per path."""
 
 from importlib import metadata
 
@@ -47,7 +47,7 @@ def test_packages_are_read_once(registry, tmp_path, monkeypatch):
     assert len(reads) == 1
 
 
-def test_one_that_cannot_be_imported_is_one_sentence(registry, tmp_path, monkeypatch):
+def test_an_extension_that_cannot_be_imported(registry, tmp_path, monkeypatch):
     offer(tmp_path, "broken", "no_such_module:x")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(AnchorFoldError, match=r"the number 'broken' of the package broken cannot be imported .*update"):
@@ -70,7 +70,7 @@ def test_a_wrong_name_gets_a_suggestion(written, meant):
             wrong()
 
 
-def test_a_name_that_is_like_no_other_gets_none():
+def test_no_suggestion_for_a_dissimilar_name():
     with pytest.raises(AnchorFoldError, match="called 'zzz': choose one of 1d-pooling"):
         COMPRESSORS["zzz"]
 

@@ -1,4 +1,4 @@
-"""PDFs whose pages the number reader reads, and that say something: the text is there, and is not seen."""
+"""PDFs for the number reader with an invisible text layer."""
 
 from pathlib import Path
 

@@ -1,20 +1,19 @@
-"""AnchorFold: visual document search, 5 to 20 times smaller, without losing the answers.
+"""AnchorFold: visual document search with compressed multi-vector indexes.
 
-Four ways in: `Index` for documents, `load` and a compressor for pages of your own, `attach` for an encoder that you
-run already, `compress` and `compress_vectors` for hidden states or vectors that you have. The names are
-listed in `__init__.pyi`, and each is imported when it is first used: a command starts without waiting for what it does
-not need.
+Entry points: `Index` for documents, `load` and a compressor for page images, `attach` for a sentence-transformers
+encoder, `compress_vectors` and `compress_hidden_states` for existing vectors. The public names are listed in
+`__init__.pyi` and imported on first use, which keeps the start of the command line short.
 
-It logs under the name `anchorfold`, and says nothing unless the application asks:
-`logging.getLogger("anchorfold").setLevel("INFO")`, or `anchorfold --verbose ...`.
+The package logs under the name `anchorfold` and prints nothing by default. To see messages, set
+`logging.getLogger("anchorfold").setLevel("INFO")` or run `anchorfold --verbose ...`.
 """
 
 import logging
 
-import lazy_loader
+from anchorfold._lazy import attach_stub
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

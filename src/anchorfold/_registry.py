@@ -1,4 +1,4 @@
-"""Things that can be added without changing this package: found by name, by registration or by entry point."""
+"""Registry for extension points: objects are looked up by name, from registrations or entry points."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ T = TypeVar("T")
 
 
 def entry_points(group: str, name: str | None = None) -> EntryPoints:
-    """What installed packages offer: read when it is first asked for, and again once `sys.path` is another."""
+    """Return the entry points of installed packages; read on first use, and again when `sys.path` changes."""
     points = _installed(group, tuple(sys.path))
     return points if name is None else points.select(name=name)
 
 
 @cache
 def _installed(group: str, _path: tuple[str, ...]) -> EntryPoints:
-    from importlib import metadata  # takes a while, like reading what every package says of itself
+    from importlib import metadata  # slow to import, and reading the metadata of all packages is slow too
 
     return metadata.entry_points(group=group)
 
 
 def choose_from(name: str, names: Collection[str], aliases: Mapping[str, str] | None = None) -> str:
-    """Return the end of an error message about an unknown name: the likely meaning, and the names to choose from.
+    """Return the end of an error message about an unknown name: a suggestion and the known names.
 
     Args:
         name: the unknown name.
@@ -43,7 +43,7 @@ def choose_from(name: str, names: Collection[str], aliases: Mapping[str, str] | 
         >>> choose_from("wards", ["semantic-clustering", "ward"])
         "did you mean 'ward'? Choose one of semantic-clustering, ward."
     """
-    from difflib import get_close_matches  # not needed unless something is wrong
+    from difflib import get_close_matches  # needed only for error messages
 
     written = name.lower().replace("_", "-")
     listed = f"one of {', '.join(sorted(names))}."
@@ -53,12 +53,12 @@ def choose_from(name: str, names: Collection[str], aliases: Mapping[str, str] | 
 
 
 class Registry(Generic[T]):
-    """Named things of one kind: ours, those registered in this process, and those of installed packages.
+    """Named objects of one kind: built-in, registered in this process, or provided by installed packages.
 
     Args:
-        group: the entry point group of other packages, such as `anchorfold.compressors`.
-        noun: what one of them is called in messages.
-        ours: for each name where it is, `module:attribute`; imported when it is asked for.
+        group: entry point group for other packages, such as `anchorfold.compressors`.
+        noun: name of the kind of object in messages.
+        ours: built-in objects as `module:attribute` by name; imported on first use.
         aliases: other common names, lower-case and without hyphens, for suggestions in error messages.
     """
 
@@ -69,17 +69,17 @@ class Registry(Generic[T]):
         self._registered: dict[str, T] = {}
 
     def register(self, name: str, value: T) -> None:
-        """Make something known under a name that is free."""
+        """Register an object under an unused name."""
         if name in self.names():
             raise ValueError(f"a {self.noun} called {name!r} is registered already.")
         self._registered[name] = value
 
     def unregister(self, name: str) -> None:
-        """Forget what was registered under a name in this process."""
+        """Remove an object that was registered in this process."""
         del self._registered[name]
 
     def names(self) -> list[str]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         return sorted({*self._ours, *self._registered, *(point.name for point in entry_points(group=self.group))})
 
     def __contains__(self, name: object) -> bool:

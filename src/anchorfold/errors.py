@@ -1,10 +1,19 @@
-"""Errors that a user can act on. The command line prints them as one line."""
+"""Errors that a user can act on, printed as one line by the command line, and warnings."""
 
 from __future__ import annotations
 
 
+def os_reason(error: OSError) -> str:
+    """Return the short message of an operating system error in lower case."""
+    return (error.strerror or str(error) or type(error).__name__).lower()
+
+
 class AnchorFoldError(Exception):
-    """Something that the caller can mend; the message says what is wrong, where, and what to do."""
+    """Base class of errors that the caller can fix; the message states the problem, its location and the fix."""
+
+
+class InvalidArgumentError(AnchorFoldError, ValueError):
+    """An argument is out of range, unknown, or contradicts another one."""
 
 
 class MissingExtraError(AnchorFoldError, ImportError):
@@ -15,35 +24,35 @@ class MissingExtraError(AnchorFoldError, ImportError):
 
 
 class UnreadableDocumentError(AnchorFoldError):
-    """A file that cannot be indexed; the message is the reason alone."""
+    """A file cannot be indexed; the message contains only the reason."""
 
 
 class BrokenModelError(AnchorFoldError):
-    """The model cannot run: no page is to blame, and trying the next one would not help."""
+    """The model cannot run; the cause is not a page, so further pages would fail too."""
 
 
 class FilterError(AnchorFoldError):
-    """A filter that cannot be understood, or does not fit the columns of the index."""
+    """A filter cannot be parsed or does not match the columns of the index."""
 
 
 class MismatchError(AnchorFoldError):
-    """The index was made with another model, dimension, compressor or version."""
+    """The index was created with another model, dimension, compressor or version."""
 
 
 class StoreError(AnchorFoldError):
-    """An index that cannot be read or written now; what was committed is as it was."""
+    """An index cannot be read or written at the moment; committed data is unchanged."""
 
 
 class NotAnIndexError(StoreError):
-    """The folder holds no index."""
+    """The folder does not contain an index."""
 
 
 class DamagedError(StoreError):
     """A file of the index is missing or differs from what was written.
 
     Args:
-        message: the whole sentence.
-        problem: what is wrong, without the advice around it.
+        message: full error message.
+        problem: the problem without location and advice; `message` by default.
     """
 
     def __init__(self, message: str, problem: str = "") -> None:
@@ -52,7 +61,7 @@ class DamagedError(StoreError):
 
 
 class DiskFullError(StoreError):
-    """No room is left where the index is."""
+    """No space is left on the device of the index."""
 
 
 class LockedError(StoreError):
@@ -60,8 +69,16 @@ class LockedError(StoreError):
 
 
 class CheckpointError(AnchorFoldError):
-    """A checkpoint whose weights or configuration do not fit the model that it says it is."""
+    """The weights or configuration of a checkpoint do not match its declared model."""
 
 
 class UnavailableError(AnchorFoldError):
-    """A part of the index does not answer now, and will again."""
+    """A part of the index is temporarily unavailable."""
+
+
+class UncalibratedWarning(UserWarning):
+    """The backbone has no calibration: its window is a default by depth."""
+
+
+class CausalBackboneWarning(UserWarning):
+    """Visual tokens of the backbone cannot attend to later ones, as attention-based compressors assume they can."""

@@ -1,4 +1,4 @@
-"""A page on its way from the encoder to the index."""
+"""Pages before and after compression, and their patch grids."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from anchorfold._numerics import unit, widen
 from anchorfold.attention.signals import Signal
-from anchorfold.fold import Folded, Projection
+from anchorfold.core.fold import CompressedPage, Projection
+from anchorfold.core.numerics import unit, upcast
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A rectangle of the page (fractions of its width and height) cut into `rows x columns` patches."""
+    """Rectangle of a page (as fractions of its width and height) with `rows x columns` patches."""
 
     rows: int
     columns: int
@@ -31,23 +31,24 @@ class Tile:
 
 @dataclass(frozen=True)
 class PatchGrid:
-    """Where the page's visual tokens lie: one tile, or several and a thumbnail, in token order.
+    """Positions of a page's visual tokens: one tile, or several and a thumbnail, in token order.
 
-    >>> grid = PatchGrid.tiled(across=2, down=1, rows=16, columns=16, thumbnail=True)
-    >>> len(grid), grid.boxes()[0]
-    (768, tensor([0.0000, 0.0000, 0.0312, 0.0625]))
+    Examples:
+        >>> grid = PatchGrid.tiled(across=2, down=1, rows=16, columns=16, thumbnail=True)
+        >>> len(grid), grid.boxes()[0]
+        (768, tensor([0.0000, 0.0000, 0.0312, 0.0625]))
     """
 
     tiles: tuple[Tile, ...]
 
     @classmethod
     def single(cls, rows: int, columns: int) -> PatchGrid:
-        """One tile that covers the page."""
+        """Return a grid of one tile that covers the page."""
         return cls((Tile(rows, columns),))
 
     @classmethod
     def tiled(cls, across: int, down: int, rows: int, columns: int, thumbnail: bool) -> PatchGrid:
-        """`across x down` equal tiles in reading order of `rows x columns` patches; perhaps the whole page last."""
+        """Return `across x down` tiles of `rows x columns` patches in reading order, and optionally a thumbnail."""
         tiles = [
             Tile(rows, columns, x / across, y / down, (x + 1) / across, (y + 1) / down)
             for y in range(down)
@@ -59,7 +60,7 @@ class PatchGrid:
         return sum(map(len, self.tiles))
 
     def boxes(self) -> Tensor:
-        """`(N, 4)` left, top, right, bottom of every token as fractions of the page."""
+        """Return `(N, 4)` left, top, right and bottom of every token as fractions of the page."""
         parts = []
         for tile in self.tiles:
             x = torch.linspace(tile.left, tile.right, tile.columns + 1)
@@ -72,43 +73,49 @@ class PatchGrid:
 
 @dataclass
 class PageState:
-    """What an encoder knows of one page before compression.
+    """A page before compression.
 
-    `hidden (N, d)` final hidden states of the visual tokens before the projection; `project` the retrieval
-    projection in float32; `signals` what the attention tap collected, `(N,)` each; `grid` where tokens lie.
+    Attributes:
+        hidden: `(N, d)` final hidden states of the visual tokens before the projection.
+        project: retrieval projection in float32.
+        signals: captured attention signals, `(N,)` each.
+        grid: positions of the tokens.
+        groups: groups that several compressors share, computed once.
 
-    >>> page = PageState(hidden=torch.tensor([[3.0, 4.0]]), project=lambda z: z)
-    >>> page.embeddings
-    tensor([[0.6000, 0.8000]])
+    Examples:
+        >>> PageState(hidden=torch.tensor([[3.0, 4.0]]), project=lambda z: z).embeddings
+        tensor([[0.6000, 0.8000]])
     """
 
     hidden: Tensor
     project: Projection
     signals: Mapping[Signal, Tensor] = field(default_factory=dict)
     grid: PatchGrid | None = None
+    groups: dict[tuple[str | int, ...], Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.hidden)
 
     @cached_property
     def embeddings(self) -> Tensor:
-        """`(N, d_r)` the full index: projected and L2-normalised."""
-        return unit(self.project(widen(self.hidden)))
+        """Uncompressed vectors `(N, d_r)`: projected and L2-normalized."""
+        return unit(self.project(upcast(self.hidden)))
 
     def mean_signal(self, signals: Iterable[Signal]) -> Tensor:
-        """`(N,)` the average of some signals."""
+        """Return the mean `(N,)` of several signals."""
         return torch.stack([self.signals[s] for s in signals]).mean(0)
 
 
 @dataclass(frozen=True)
-class EncodedPage(Folded):
-    """A compressed page and where its tokens lie. `full` is N, the number of vectors before compression.
+class EncodedPage(CompressedPage):
+    """A compressed page with the positions of its tokens.
 
-    >>> (page,) = model.encode_pages(images[:1], anchorfold.AnchorFold(ratio=0.25))
-    >>> page.vectors.shape, page.full, page.groups.shape  # which of the vectors each patch went into
-    (torch.Size([32, 128]), 128, torch.Size([128]))
-    >>> page
-    EncodedPage(vectors=(32, 128) float32, full=128, grid=16x8)
+    Examples:
+        >>> (page,) = model.encode_documents(images[:1], anchorfold.AnchorFold(ratio=0.25))
+        >>> page.vectors.shape, page.full, page.groups.shape
+        (torch.Size([32, 128]), 128, torch.Size([128]))
+        >>> page
+        EncodedPage(vectors=(32, 128) float32, full=128, grid=16x8)
     """
 
     grid: PatchGrid | None = None
@@ -121,5 +128,5 @@ class EncodedPage(Folded):
 
     @property
     def full(self) -> int:
-        """Vectors of the page before compression."""
+        """Number of vectors N before compression."""
         return len(self.groups)

@@ -1,11 +1,11 @@
-"""Our own compressors, encoders, export targets and stores pass the contracts that other packages use."""
+"""Compressors, encoders, exporters and stores of this package pass the contract tests."""
 
 import pytest
 
 import anchorfold
 from anchorfold.compressors import COMPRESSORS
-from anchorfold.index.embedded import EmbeddedStore
-from anchorfold.index.export import EXPORTERS
+from anchorfold.exporters import EXPORTERS
+from anchorfold.retrieval.embedded_store import EmbeddedStore
 from anchorfold.testing.contracts import (
     STORE_SETTINGS,
     CompressorContract,

@@ -6,7 +6,7 @@ from transformers import AutoConfig
 from anchorfold.testing import tiny
 
 
-def test_one_is_written_by_its_command(tmp_path, monkeypatch, capsys):
+def test_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["tiny", "colqwen2", str(tmp_path / "model")])
     tiny.main()
     assert "wrote a tiny random colqwen2 checkpoint" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""A package that is installed beside ours extends it without a change: command line and search page find all of it."""
+"""An installed package extends anchorfold: its extensions appear in the command line and the search page."""
 
 import csv
 import json
@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from tests.forked import completed
-from tests.serve.browser import launch
+from tests.server.browser import launch
 
 pytestmark = pytest.mark.slow
 PACKAGE = Path(__file__).parent / "brightness"
@@ -62,7 +62,7 @@ def index(run):
     run(
         "index",
         "shades.grey",
-        "--to",
+        "-o",
         "my.index",
         "--model",
         "brightness",
@@ -95,7 +95,7 @@ def test_the_encoder_the_document_and_the_compressor_make_an_index(run, index):
 
 
 def test_the_export_target_writes_it(run, index, folder):
-    assert "wrote 3 pages" in run("export", index, "--to", "csv")
+    assert "wrote 3 pages" in run("export", index, "--format", "csv")
     with open(folder / "my.csv", newline="") as file:
         lines = list(csv.reader(file))
     assert [line[:2] for line in lines] == [["shades.grey", str(page)] for page in (1, 2, 3)]
@@ -107,8 +107,8 @@ def test_the_search_page_offers_the_compressor(environment, folder, index):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment)
     try:
         address = re.search(r"http://\S+", process.stdout.readline()).group()
-        choices = httpx.get(f"{address}api/info", timeout=30).json()["choices"]
-        assert {"method": "every-other:0.05", "title": TITLE, "colour": "#8844aa", "first": True} in choices
+        methods = httpx.get(f"{address}api/info", timeout=30).json()["methods"]
+        assert {"method": "every-other:0.05", "title": TITLE, "color": "#777777", "default": True} in methods
         with sync_playwright() as playwright:
             page = launch(playwright).new_page()
             page.goto(f"{address}?q=dark")

@@ -1,1 +1,1 @@
-"""A sample corpus with known answers, written by code, for `anchorfold demo` and `make demo`."""
+"""Sample documents with queries and expected pages, for `anchorfold demo`."""

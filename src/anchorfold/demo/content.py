@@ -1,4 +1,4 @@
-"""What the sample documents say: a ferry company that does not exist. Each question has one right page."""
+"""Content of the sample documents of a fictitious ferry company, and queries with one expected page each."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ SCANS: tuple[tuple[str, tuple[str, ...]], ...] = (
      "question of the smoking cabin was postponed.",)),
 )  # fmt: skip
 
-QUESTIONS: tuple[tuple[str, str, int], ...] = (
+QUERIES: tuple[tuple[str, str, int], ...] = (
     ("net revenue by region", "annual-report.pdf", 3),
     ("how much dividend per share?", "annual-report.pdf", 12),
     ("marine diesel and electricity costs", "annual-report.pdf", 4),
@@ -135,5 +135,5 @@ QUESTIONS: tuple[tuple[str, str, int], ...] = (
     ("children's life jackets delivery", "scans.tiff", 2),
 )
 
-# One that words find as well as looks, and one on a scan, which says nothing.
-TOGETHER = ("whom do I tell about wrongdoing: Astrid Moe?", "children's life jackets delivery")
+# The first matches text and image; the second is on a scan without a text layer.
+HYBRID_QUERIES = ("whom do I tell about wrongdoing: Astrid Moe?", "children's life jackets delivery")

@@ -1,1 +1,1 @@
-"""For those who extend AnchorFold: tiny checkpoints of the true architectures, and contracts to run on one's own."""
+"""Tools for extensions: tiny checkpoints, and contract tests for compressors, encoders, exporters and stores."""

@@ -1,4 +1,4 @@
-"""Tests of an implementation of `PageStore`.
+"""Contract tests for implementations of `PageStore`.
 
 from anchorfold.testing.contracts import STORE_SETTINGS, StoreContract
 
@@ -14,18 +14,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from datetime import date
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 
 from anchorfold.errors import AnchorFoldError, FilterError, LockedError
-from anchorfold.index.hits import Hit, PageKey, Selection
-from anchorfold.index.store.protocol import PageStore
-from anchorfold.index.store.records import PageRow, PageText, Plain
-from anchorfold.index.store.settings import IndexSettings
+from anchorfold.filters.values import Plain
 from anchorfold.page import EncodedPage, PatchGrid
+from anchorfold.storage.hits import Hit, PageKey, SearchRequest
+from anchorfold.storage.index_settings import IndexSettings
+from anchorfold.storage.protocol import PageStore
+from anchorfold.storage.records import PageRow, PageText
 
 DIM = 6
 STORE_SETTINGS = IndexSettings("invented", "fingerprint", DIM, "none", {}, bits=32, text=True)
@@ -37,7 +38,7 @@ OpenStore = Callable[[], PageStore]
 
 
 def store_vectors(source: str, page: int, digest: str) -> torch.Tensor:
-    """`(m, d)` unit vectors of a page, the same each time and different for each page and version."""
+    """Return deterministic unit vectors `(m, d)` that differ between pages and versions."""
     seed = sum(ord(character) * 31**i for i, character in enumerate(f"{source}{page}{digest}")) % 2**31
     generator = torch.Generator().manual_seed(seed)
     vectors = torch.randn(3 + seed % 5, DIM, generator=generator)
@@ -54,7 +55,7 @@ def store_row(
     readable: bool = True,
     thumbnail: bytes = b"",
 ) -> PageRow:
-    """A page as `PageStore.append` receives it."""
+    """Return a page for `PageStore.append`."""
     encoded = None
     if readable:
         vectors = store_vectors(source, page, digest)
@@ -68,7 +69,7 @@ def store_row(
 
 
 def brute_force(query: np.ndarray, pages: Sequence[tuple[str, int, str]]) -> dict[PageKey, float]:
-    """MaxSim scores of pages, given as path, number and digest."""
+    """Return the MaxSim scores of pages, given as path, number and digest."""
     scores = {}
     for source, page, digest in pages:
         products = query @ store_vectors(source, page, digest).numpy().T
@@ -77,22 +78,34 @@ def brute_force(query: np.ndarray, pages: Sequence[tuple[str, int, str]]) -> dic
 
 
 def page_keys(hits: Sequence[Hit]) -> list[PageKey]:
-    """Path and number of each hit."""
+    """Return the path and number of each hit."""
     return [(hit.source, hit.page) for hit in hits]
 
 
 QUERY = np.eye(DIM, dtype=np.float32)[:4]
+
+
+def visual_search(store: PageStore, **options: Any) -> list[Hit]:
+    """Return the hits of a visual search for `QUERY`."""
+    return store.search_visual(SearchRequest(vectors=[QUERY], **options))[0]
+
+
+def text_search(store: PageStore, query: str, **options: Any) -> list[Hit]:
+    """Return the hits of a text search."""
+    return store.search_text(SearchRequest([query], **options))[0]
+
+
 TEXTS = {(A, 1): "net revenue by region", (A, 2): "staff costs and revenue", (B, 1): "", (C, 1): "minutes of the board"}
 
 
 class StoreContract:
-    """Override `open_store`; the store is created empty, with `STORE_SETTINGS`."""
+    """Tests of a page store; override `open_store` to open an empty store with `STORE_SETTINGS`."""
 
     tolerance: ClassVar[float] = 1e-4  # of MaxSim scores
 
     @pytest.fixture
     def open_store(self) -> OpenStore:
-        """A function that returns a new store object on the same location each time it is called."""
+        """Function that returns a new store object for the same location on each call."""
         raise pytest.UsageError("override the fixture `open_store` of StoreContract")
 
     @pytest.fixture
@@ -115,8 +128,8 @@ class StoreContract:
         assert store.documents() == {}
         assert store.names() == {}
         assert store.stored_pages([A]) == {}
-        assert store.search([QUERY, QUERY], 5) == [[], []]
-        assert store.search_text("revenue", 5) == []
+        assert store.search_visual(SearchRequest(vectors=[QUERY, QUERY])) == [[], []]
+        assert text_search(store, "revenue") == []
         assert store.page_scores(QUERY, [(A, 1)]) == {}
         assert store.text_scores("revenue", [(A, 1)]) == {}
         assert store.snippets("revenue", [(A, 1)]) == {}
@@ -135,12 +148,12 @@ class StoreContract:
             assert (info.documents, info.pages, info.unreadable_pages) == (3, 4, 1)
 
     def test_a_document_may_be_appended_in_several_commits(self, open_store: OpenStore) -> None:
-        """It can be searched meanwhile, and is complete after the last page."""
+        """It is searchable after each commit, and complete after the last page."""
         store = open_store()
         with store.writing():
             store.append([store_row(A, 2, 2)])
             assert not store.documents()[A].complete
-            assert page_keys(store.search([QUERY], 5)[0]) == [(A, 2)]
+            assert page_keys(visual_search(store)) == [(A, 2)]
             store.append([store_row(A, 1, 2)])
         assert store.documents()[A].complete
         assert store.stored_pages([A]) == {A: {"v1": {1, 2}}}
@@ -151,7 +164,7 @@ class StoreContract:
         with store.writing():
             with pytest.raises(LockedError), other.writing(wait=0):
                 pass
-            assert len(other.search([QUERY], 5)[0]) == 4
+            assert len(visual_search(other)) == 4
         with other.writing(wait=0):
             other.remove([A])
         assert A not in store.documents()
@@ -166,10 +179,9 @@ class StoreContract:
                 state = reader.documents()[A]
                 assert (state.digest, state.pages, state.stored, state.staged) == ("v1", 2, 2, {"v2": count})
                 assert reader.stored_pages([A])[A] == {"v1": {1, 2}, "v2": set(range(1, count + 1))}
-                selection = Selection(documents=A)
-                scores = {(h.source, h.page): h.score for h in reader.search([QUERY], 9, selection)[0]}
+                scores = {(h.source, h.page): h.score for h in visual_search(reader, documents=A)}
                 assert scores == pytest.approx(brute_force(QUERY, [(A, 1, "v1"), (A, 2, "v1")]), abs=self.tolerance)
-                assert reader.search_text("budget", 9) == []
+                assert text_search(reader, "budget") == []
                 assert reader.read_page(A, 3, lambda page: page.page) is None
             store.promote(A, "v2", 200, MODIFIED + 1)
         state = reader.documents()[A]
@@ -177,13 +189,13 @@ class StoreContract:
             "v2", 200, MODIFIED + 1, 3, 3, {},
         )  # fmt: skip
         assert reader.stored_pages([A]) == {A: {"v2": {1, 2, 3}}}
-        scores = {(h.source, h.page): h.score for h in reader.search([QUERY], 9, Selection(documents=A))[0]}
+        scores = {(h.source, h.page): h.score for h in visual_search(reader, documents=A)}
         assert scores == pytest.approx(brute_force(QUERY, [(A, n, "v2") for n in (1, 2, 3)]), abs=self.tolerance)
-        assert sorted(page_keys(reader.search_text("budget", 9))) == [(A, 1), (A, 2), (A, 3)]
-        assert reader.search_text("revenue", 9) == []
+        assert sorted(page_keys(text_search(reader, "budget"))) == [(A, 1), (A, 2), (A, 3)]
+        assert text_search(reader, "revenue") == []
 
     def test_replacing_a_document_is_atomic_for_readers(self, store: PageStore, open_store: OpenStore) -> None:
-        """A search that runs meanwhile returns all pages of one version, and none of another."""
+        """A concurrent search returns all pages of one version, and none of another."""
         versions = [f"v{number}" for number in range(1, 9)]
         expected = {
             digest: tuple(sorted(brute_force(QUERY, [(A, 1, digest), (A, 2, digest)]).values())) for digest in versions
@@ -193,7 +205,7 @@ class StoreContract:
         def read() -> None:
             reader = open_store()
             while not done.is_set():
-                scores = tuple(sorted(hit.score for hit in reader.search([QUERY], 9, Selection(documents=A))[0]))
+                scores = tuple(sorted(hit.score for hit in visual_search(reader, documents=A)))
                 matching = [d for d, e in expected.items() if scores == pytest.approx(e, abs=self.tolerance)]
                 seen.update(matching)
                 if len(matching) != 1:
@@ -213,7 +225,7 @@ class StoreContract:
         assert seen
 
     def test_touch(self, store: PageStore) -> None:
-        """Another size and time, the same pages."""
+        """The size and modification time change; the pages do not."""
         with store.writing():
             store.touch(A, 7, 8)
         state = store.documents()[A]
@@ -227,9 +239,9 @@ class StoreContract:
         for reader in (store, open_store()):
             assert sorted(reader.names()) == sorted([B, C, "/new/a.pdf"])
             assert reader.stored_pages([A, "/new/a.pdf"]) == {"/new/a.pdf": {"v1": {1, 2}}}
-            hits = reader.search([QUERY], 9, Selection(where="year = 2024"))[0]
+            hits = visual_search(reader, where="year = 2024")
             assert sorted(page_keys(hits)) == [("/new/a.pdf", 1), ("/new/a.pdf", 2)]
-            assert page_keys(reader.search_text("region", 9)) == [("/new/a.pdf", 1)]
+            assert page_keys(text_search(reader, "region")) == [("/new/a.pdf", 1)]
 
     def test_remove(self, store: PageStore, open_store: OpenStore) -> None:
         """Live and staged versions are deleted; an unknown path is no error."""
@@ -239,13 +251,13 @@ class StoreContract:
         for reader in (store, open_store()):
             assert sorted(reader.documents()) == [B, C]
             assert reader.stored_pages([A]) == {}
-            assert sorted(page_keys(reader.search([QUERY], 9)[0])) == [(B, 1), (C, 1)]
-            assert reader.search_text("revenue", 9) == []
+            assert sorted(page_keys(visual_search(reader))) == [(B, 1), (C, 1)]
+            assert text_search(reader, "revenue") == []
             assert reader.read_page(A, 1, lambda page: page.page) is None
             assert reader.page_text(A, 1) is None
         with store.writing():
             store.append([store_row(A, 1, 1, "back")])
-        assert page_keys(store.search_text("back", 9)) == [(A, 1)]
+        assert page_keys(text_search(store, "back")) == [(A, 1)]
 
     def test_drop_staged(self, open_store: OpenStore) -> None:
         """The live version stays; a document that was only staged is deleted."""
@@ -261,19 +273,19 @@ class StoreContract:
         assert store.stored_pages([A, B]) == {A: {"v1": {1}}}
 
     def test_finish_changes_nothing_that_is_stored(self, store: PageStore, open_store: OpenStore) -> None:
-        """Maintenance, also after documents were replaced and removed."""
+        """Maintenance does not change the content, even after documents were replaced and removed."""
         with store.writing():
             for number in range(2, 12):
                 store.append([store_row(A, 1, 1, "again", f"v{number}", live=False)])
                 store.promote(A, f"v{number}", 100, MODIFIED)
             store.remove([B])
-            before = store.search([QUERY], 9), store.search_text("again", 9), store.documents()
+            before = visual_search(store), text_search(store, "again"), store.documents()
             store.finish()
         for reader in (store, open_store()):
-            assert (reader.search([QUERY], 9), reader.search_text("again", 9), reader.documents()) == before
+            assert (visual_search(reader), text_search(reader, "again"), reader.documents()) == before
 
     def test_the_version_changes_with_every_commit(self, store: PageStore, open_store: OpenStore) -> None:
-        """For all store objects alike."""
+        """All store objects return the same version."""
         reader, versions = open_store(), [store.version]
         changes: list[Callable[[], object]] = [
             lambda: store.append([store_row(A, 1, 1, "new", "v2", live=False)]),
@@ -306,10 +318,10 @@ class StoreContract:
                 writer.append([store_row(A, number, 6, f"text {number}")])
                 writer.set_metadata({A: {f"column{number}": number}}, {f"column{number}": "integer"})
             assert other.documents()[A].stored == number
-            assert len(other.search([QUERY], 9)[0]) == number
-            assert len(other.search_text("text", 9)) == number
+            assert len(visual_search(other)) == number
+            assert len(text_search(other, "text")) == number
             assert f"column{number}" in other.columns()
-        (hit, *_) = writers[0].search([QUERY], 1)[0]
+        (hit, *_) = visual_search(writers[0], top_k=1)
         assert {f"column{number}": number for number in range(1, 7)}.items() <= hit.metadata.items()
 
     # Metadata.
@@ -323,7 +335,7 @@ class StoreContract:
             assert store.set_metadata({A: {"year": 2024}, B: {"year": 2022}}, {"year": "integer"}) == 1
         for reader in (store, open_store()):
             assert types.items() <= reader.columns().items()
-            (hit, *_) = reader.search([QUERY], 1, Selection(documents=A))[0]
+            (hit, *_) = visual_search(reader, top_k=1, documents=A)
             assert {**values, "due": date(2024, 5, 1)}.items() <= hit.metadata.items()
             facets = {facet.column: facet for facet in reader.facets()}
             assert facets["year"].values == {2022: 1, 2024: 1}
@@ -338,17 +350,17 @@ class StoreContract:
             assert "team" not in store.columns()
             assert store.set_metadata({B: {"year": None}}, {}) == 1
         assert "year" not in store.columns()
-        assert all("year" not in hit.metadata for hit in store.search([QUERY], 9)[0])
+        assert all("year" not in hit.metadata for hit in visual_search(store))
         with pytest.raises(FilterError):
-            store.search([QUERY], 9, Selection(where="year = 2024"))
+            visual_search(store, where="year = 2024")
 
     def test_metadata_survives_a_new_version(self, store: PageStore) -> None:
-        """It belongs to the document."""
+        """Metadata belongs to the document, not to its version."""
         with store.writing():
             store.set_metadata({A: {"year": 2024}}, {"year": "integer"})
             store.append([store_row(A, 1, 1, "new", "v2", live=False)])
             store.promote(A, "v2", 100, MODIFIED)
-        (hit,) = store.search([QUERY], 9, Selection(where="year = 2024"))[0]
+        (hit,) = visual_search(store, where="year = 2024")
         assert (hit.source, hit.page, hit.metadata["year"]) == (A, 1, 2024)
 
     # Searching.
@@ -362,8 +374,8 @@ class StoreContract:
                 store.append([store_row(A, number, 40) for _, number, _ in pages[first : first + 7]])
         generator = np.random.default_rng(0)
         queries = [generator.standard_normal((tokens, DIM)).astype(np.float32) for tokens in (1, 3, 8)]
-        for exact in (None, True):
-            rankings = store.search(queries, 15, exact=exact)
+        for exact in (False, True):
+            rankings = store.search_visual(SearchRequest(vectors=queries, top_k=15, exact=exact))
             for query, hits in zip(queries, rankings, strict=True):
                 expected = brute_force(query, pages)
                 assert [hit.score for hit in hits] == pytest.approx(
@@ -376,21 +388,22 @@ class StoreContract:
                         == hit.visual
                         == pytest.approx(expected[hit.source, hit.page], abs=10 * self.tolerance)
                     )
-        assert len(store.search([torch.from_numpy(queries[0])], 100)[0]) == 40
+        assert len(store.search_visual(SearchRequest(vectors=[torch.from_numpy(queries[0])], top_k=100))[0]) == 40
 
     def test_hits_describe_their_pages(self, store: PageStore) -> None:
         """Name, path, and identifiers for clients of a server that are unique."""
-        hits = store.search([QUERY], 9)[0]
+        hits = visual_search(store)
         assert {(hit.source, hit.document) for hit in hits} == set(NAMES.items())
         assert len({hit.page_id for hit in hits}) == len(hits)
         assert len({hit.public_name for hit in hits}) == len(NAMES)
         for hit in hits:
-            public = Selection(documents=hit.public_name, public=True)
-            assert hit.page_id in [other.page_id for other in store.search([QUERY], 9, public)[0]]
+            assert hit.page_id in [
+                other.page_id for other in visual_search(store, documents=hit.public_name, public=True)
+            ]
 
     def test_page_scores(self, store: PageStore) -> None:
         """The scores of a search; pages that do not exist, or have no vectors, are left out."""
-        scores = {(hit.source, hit.page): hit.score for hit in store.search([QUERY], 9)[0]}
+        scores = {(hit.source, hit.page): hit.score for hit in visual_search(store)}
         pages = [(A, 2), (B, 1), (B, 2), (A, 3), ("/docs/none.pdf", 1)]
         assert store.page_scores(QUERY, pages) == pytest.approx(
             {key: scores[key] for key in ((A, 2), (B, 1))}, abs=self.tolerance
@@ -398,23 +411,23 @@ class StoreContract:
 
     def test_search_text(self, store: PageStore) -> None:
         """BM25: matching pages only, best first, with a snippet."""
-        hits = store.search_text("revenue region", 9)
+        hits = text_search(store, "revenue region")
         assert page_keys(hits) == [(A, 1), (A, 2)]
         assert hits[0].score > hits[1].score > 0
         assert hits[0].score == hits[0].text
-        assert page_keys(store.search_text("revenue region", 1)) == [(A, 1)]
+        assert page_keys(text_search(store, "revenue region", top_k=1)) == [(A, 1)]
         assert [hits[0].snippet[first:last] for first, last in hits[0].matches] == ["revenue", "region"]
-        assert store.search_text("", 9) == store.search_text("?!", 9) == store.search_text("absent", 9) == []
+        assert text_search(store, "") == text_search(store, "?!") == text_search(store, "absent") == []
 
     def test_text_scores(self, store: PageStore) -> None:
         """0 without a match, None without text; pages that do not exist are left out."""
-        (best,) = store.search_text("board", 9)
+        (best,) = text_search(store, "board")
         scores = store.text_scores("board", [(A, 1), (B, 1), (C, 1), ("/docs/none.pdf", 1)])
         assert scores == {(A, 1): 0.0, (B, 1): None, (C, 1): pytest.approx(best.score)}
         assert store.text_scores("?!", [(A, 1), (B, 1)]) == {(A, 1): 0.0, (B, 1): None}
 
     def test_snippets(self, store: PageStore) -> None:
-        """Of pages that match."""
+        """Only matching pages have snippets."""
         found = store.snippets("costs", [(A, 1), (A, 2), (B, 1), ("/docs/none.pdf", 1)])
         assert found.keys() == {(A, 2)}
         snippet = found[A, 2]
@@ -451,20 +464,20 @@ class StoreContract:
             store.put_texts(B, "v1", {1: PageText("common word")})
             store.put_texts(C, "v1", {1: PageText("common board")})
             store.put_texts(A, "v1", {1: PageText("common"), 2: PageText("common costs")})
-        selection = Selection(where=where)
-        assert sorted(page_keys(store.search([QUERY], 9, selection)[0])) == expected
-        assert sorted(page_keys(store.search_text("common", 9, selection))) == expected
+        assert sorted(page_keys(visual_search(store, where=where))) == expected
+        assert sorted(page_keys(text_search(store, "common", where=where))) == expected
 
     def test_selections_that_are_wrong(self, store: PageStore) -> None:
         """An unknown column, a wrong type, a document that does not exist."""
         for where in ("unknown = 1", "page = 'x'", "page = ", "page = 1; drop table pages", "document = '\ud800'"):
             with pytest.raises(FilterError):
-                store.search([QUERY], 9, Selection(where=where))
+                visual_search(store, where=where)
             with pytest.raises(FilterError):
-                store.search_text("revenue", 9, Selection(where=where))
-        for search in (lambda s: store.search([QUERY], 9, s), lambda s: store.search_text("revenue", 9, s)):
-            with pytest.raises(AnchorFoldError, match=r"none\.pdf"):
-                search(Selection(documents="none.pdf"))
+                text_search(store, "revenue", where=where)
+        with pytest.raises(AnchorFoldError, match=r"none\.pdf"):
+            visual_search(store, documents="none.pdf")
+        with pytest.raises(AnchorFoldError, match=r"none\.pdf"):
+            text_search(store, "revenue", documents="none.pdf")
 
     @pytest.mark.parametrize(
         ("documents", "expected"),
@@ -479,12 +492,11 @@ class StoreContract:
     )
     def test_documents(self, store: PageStore, documents: str | list[str], expected: list[str]) -> None:
         """Selected by name, path, folder or pattern."""
-        selection = Selection(documents=documents)
-        assert sorted({hit.source for hit in store.search([QUERY], 9, selection)[0]}) == expected
+        assert sorted({hit.source for hit in visual_search(store, documents=documents)}) == expected
         with store.writing():
             for source in NAMES:
                 store.put_texts(source, "v1", {1: PageText("common word")})
-        assert sorted({hit.source for hit in store.search_text("common", 9, selection)}) == expected
+        assert sorted({hit.source for hit in text_search(store, "common", documents=documents)}) == expected
 
     # Pages.
 
@@ -505,7 +517,7 @@ class StoreContract:
         assert store.read_page("/docs/none.pdf", 1, lambda page: page) is None
 
     def test_page_text(self, store: PageStore) -> None:
-        """As it was stored; None if it is unknown."""
+        """The text is returned as stored; None if it is unknown."""
         assert store.page_text(A, 1) == PageText(TEXTS[A, 1])
         assert store.page_text(B, 1) == PageText("")
         assert store.page_text(B, 2) is None
@@ -517,7 +529,7 @@ class StoreContract:
             store.put_texts(A, "v1", {1: PageText("minutes", ocr=True)}, {1: b"small"})
             store.put_texts(A, "v9", {1: PageText("wrong version")})
         assert store.page_text(A, 1) == PageText("minutes", ocr=True)
-        assert page_keys(store.search_text("minutes", 9, Selection(documents=A))) == [(A, 1)]
-        assert page_keys(store.search_text("revenue", 9)) == [(A, 2)]
-        assert store.search_text("wrong", 9) == []
+        assert page_keys(text_search(store, "minutes", documents=A)) == [(A, 1)]
+        assert page_keys(text_search(store, "revenue")) == [(A, 2)]
+        assert text_search(store, "wrong") == []
         assert store.read_page(A, 1, lambda page: page.details()["thumbnail"]) == b"small"

@@ -34,7 +34,7 @@ def test_trained_pages_are_indexed_pages_and_teach_the_tokens(tmp_path, images):
     with torch.no_grad():
         vectors, saliency = saliency_of_pages(retriever, model, batch["pages"], batch["visual"])
         pages, _ = clustered_pages(vectors, batch["visual"], saliency, 5)
-    indexed = retriever.encode_pages(images, anchorfold.AGC(cap=5))
+    indexed = retriever.encode_documents(images, anchorfold.AGC(cap=5))
     for one, other in zip(pages, indexed, strict=True):
         assert torch.allclose(one, other.vectors, atol=1e-5)
 
@@ -46,9 +46,9 @@ def test_a_whole_checkpoint_carries_its_tokens(tmp_path, images):
     for part in (model.model, model.tokenizer, model.image_processor):
         part.save_pretrained(tmp_path / "whole")
     loaded = anchorfold.load(tmp_path / "whole", device="cpu")
-    assert loaded.settings.universal == 6
+    assert loaded.layer_settings.universal == 6
     assert loaded.fingerprint == model.fingerprint
-    for one, other in zip(*(m.encode_pages(images, anchorfold.AGC(cap=5)) for m in (model, loaded)), strict=True):
+    for one, other in zip(*(m.encode_documents(images, anchorfold.AGC(cap=5)) for m in (model, loaded)), strict=True):
         assert torch.equal(one.vectors, other.vectors)
 
 

@@ -82,7 +82,7 @@ def test_the_paper_s_training_set_is_read_by_its_columns(tmp_path, streaming):
     assert sorted(row["query"] for row in rows) == [f"what is on page {n}?" for n in range(8)]
     assert all(row["relevant"] == [row["page"]] and row["page"].endswith(".png") for row in rows)
     assert open_page(rows[0]["image"]).size == (30, 20)
-    assert len(data.validation.pages) == 2  # two queries a page
+    assert len(data.validation.pages) == 2  # two queries per page
     assert len(data.validation.queries) == 4
 
 

@@ -1,4 +1,4 @@
-"""Short forms of the proofs in docs/training.md, on a tiny random Qwen2.5-VL."""
+"""Short forms of the proofs in docs/research/training.md, on a tiny random Qwen2.5-VL."""
 
 import json
 import os
@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 import anchorfold
 from anchorfold.backbones.colqwen import ColQwen
-from anchorfold.cli import calibrate_command, eval_command, index_command, report_command, search_command  # noqa: F401
-from anchorfold.cli.app import app
+from anchorfold.cli.app import app, load_commands
 from anchorfold.errors import AnchorFoldError
 from anchorfold.testing import tiny
 from tests.cli.test_causal_warning import causal_warnings
@@ -30,6 +29,8 @@ from training.colqwen25.recipe import read_recipe
 from training.colqwen25.run import train
 from training.colqwen25.shapes import write_corpora
 from training.colqwen25.validation import ndcg_at_5
+
+load_commands()
 
 ROOT = Path(__file__).parents[3]
 SHORT = ["training.max_steps=80", "training.eval_steps=40"]
@@ -96,7 +97,7 @@ def trained(material, tmp_path_factory):
 def states(model, material):
     """Vectors of some unseen pages and queries."""
     rows = corpus_rows(material / "shapes" / "test", material / "rendered", 2_000_000)[:4]
-    pages = [page.vectors for page in model.encode_pages([open_page(row["image"]) for row in rows])]
+    pages = [page.vectors for page in model.encode_documents([open_page(row["image"]) for row in rows])]
     return torch.cat(pages + model.encode_queries([row["query"] for row in rows]))
 
 
@@ -134,7 +135,7 @@ def test_the_result_is_a_model_that_knows_it_is_bidirectional(trained, material)
     validation = validation_of(corpus_rows(material / "shapes" / "test", material / "rendered", 2_000_000))
     assert ndcg_at_5(model, validation, None, 8) == pytest.approx(curve[-1]["ndcg_at_5"])
     page = open_page(next(iter(validation.pages.values())))
-    (folded,) = model.encode_pages([page], anchorfold.AnchorFold(cap=4))
+    (folded,) = model.encode_documents([page], anchorfold.AnchorFold(cap=4))
     assert len(folded) == 4
 
 
@@ -158,15 +159,15 @@ def test_commands_take_the_result_as_they_take_any_model(trained, material, tmp_
 
     def commands():
         outputs["calibrate"] = run("calibrate", model, "--pairs", corpus, "--count", 24, "--force", "--save")
-        run("eval", corpus, "--model", model, "--methods", "anchorfold", "--cap", 4, "--to", tmp_path / "results")
-        run("index", corpus / "pdfs", "--model", model, "--cap", 4, "--no-text", "--to", tmp_path / "my.index")
+        run("eval", corpus, "--model", model, "--methods", "anchorfold", "--cap", 4, "-o", tmp_path / "results")
+        run("index", corpus / "pdfs", "--model", model, "--cap", 4, "--no-text", "-o", tmp_path / "my.index")
         outputs["search"] = run("search", tmp_path / "my.index", *names, "--json")
 
     names = [json.loads(line)["text"] for line in (corpus / "queries.jsonl").read_text().splitlines()]
     assert causal_warnings(commands) == []  # its base is causal, and it is not
     assert f"wrote{model / 'anchorfold.json'}:" in "".join(outputs["calibrate"].split())
 
-    settings = anchorfold.load(model, device="cpu").settings
+    settings = anchorfold.load(model, device="cpu").layer_settings
     assert settings.source == str(model / "anchorfold.json")
     results = one_result(tmp_path / "results")
     (state,) = (tmp_path / "results").rglob("state.json")
@@ -192,7 +193,7 @@ def test_a_run_goes_on_from_adapters(trained, material, tmp_path):
             assert second[0]["ndcg_at_5"] == pytest.approx(curve[-1]["ndcg_at_5"])
         model = anchorfold.load(tmp_path / name, device="cpu")
         apart = anchorfold.load(tmp_path / name, device="cpu", merge_adapters=False)
-        assert model.settings.universal == (4 if more else 0)
+        assert model.layer_settings.universal == (4 if more else 0)
         assert not model.is_causal
         assert torch.allclose(states(model, material), states(apart, material), atol=1e-5)
         validation = validation_of(corpus_rows(material / "shapes" / "test", material / "rendered", 2_000_000))
@@ -257,7 +258,7 @@ def test_the_shipped_recipes_run(material, tmp_path, name):
     curve = train(tmp_path, read_recipe(name, [*changes(material)[:3], *more]))
     assert [point["step"] for point in curve if "ndcg_at_5" in point] == [0, 2]
     model = anchorfold.load(tmp_path, device="cpu", dtype=torch.bfloat16)
-    assert model.settings.universal == (128 if name == "agc" else 0)
+    assert model.layer_settings.universal == (128 if name == "agc" else 0)
     saved = load_file(tmp_path / "adapter_model.safetensors")
     assert {weight.dtype for weight in saved.values()} == {torch.float32}  # small steps would be lost in bfloat16
     assert any("trainable_tokens" in key for key in saved) == (name == "agc")
@@ -279,10 +280,10 @@ class TestAGC:
     def test_both_checkpoints_side_by_side(self, agc, trained, material, tmp_path):
         """Appendix C's comparison, by its command: AGC on the one, AnchorFold on the other, at one cap."""
         models = ("--model", trained[0], "--model", agc)
-        run("eval", material / "shapes" / "test", "--cap", 2, "--methods", "anchorfold,agc", *models, "--to", tmp_path)
+        run("eval", material / "shapes" / "test", "--cap", 2, "--methods", "anchorfold,agc", *models, "-o", tmp_path)
         run("report", tmp_path)
         report = (tmp_path / "report.md").read_text()
-        assert "at most 2 vectors a page" in report
+        assert "at most 2 vectors per page" in report
         number = r"([+-]?[\d.]+)"
         cells = re.search(rf"\| test +\| +{number} \| +{number} \| +{number} \|.*\| +{number} to {number} \|", report)
         assert cells
@@ -298,7 +299,7 @@ class TestAGC:
         plain = anchorfold.load(material / "base", device="cpu")
         assert isinstance(model, ColQwen)
         assert isinstance(plain, ColQwen)
-        assert model.settings.universal == 8
+        assert model.layer_settings.universal == 8
         page = open_page(corpus_rows(material / "shapes" / "test", material / "rendered", 2_000_000)[0]["image"])
         ids = model.prepare_pages([page]).inputs["input_ids"][0].tolist()
         assert ids[:-8] == plain.prepare_pages([page]).inputs["input_ids"][0].tolist()
@@ -306,7 +307,7 @@ class TestAGC:
         assert torch.equal(
             model.prepare_queries(["a b"])[0]["input_ids"], plain.prepare_queries(["a b"])[0]["input_ids"]
         )
-        (encoded,) = model.encode_pages([page], anchorfold.AGC(cap=2))
+        (encoded,) = model.encode_documents([page], anchorfold.AGC(cap=2))
         assert (len(encoded), encoded.full) == (2, 9)
 
     def test_a_run_goes_on_with_the_tokens_of_another(self, agc, material, tmp_path):

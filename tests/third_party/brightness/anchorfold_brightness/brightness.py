@@ -7,7 +7,7 @@ import torch
 
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.backbones import Backbone
-from anchorfold.backbones.query_words import ExplainedQuery
+from anchorfold.backbones.encoder import ExplainedQuery
 from anchorfold.compressors import FullIndex
 from anchorfold.page import EncodedPage, PageState, PatchGrid
 
@@ -24,8 +24,8 @@ def vectors(brightness):
 class Brightness:
     """Satisfies `anchorfold.backbones.encoder.ComparableEncoder`."""
 
-    name, fingerprint, dim, page_pixels, default_batch = "brightness", "brightness-1", 2, 4096, 8
-    settings = LayerSettings(window=(0, 0), sap_window=(0, 0), layers=1)
+    name, fingerprint, dim, page_pixels, default_batch_size = "brightness", "brightness-1", 2, 4096, 8
+    layer_settings = LayerSettings(window=(0, 0), sap_window=(0, 0), layers=1)
 
     def __init__(self):
         self.load_options = {}
@@ -39,14 +39,14 @@ class Brightness:
             grey = np.asarray(image.convert("L").resize((SIDE, SIDE)), np.float32) / 255
             yield PageState(vectors(grey), lambda z: z, {}, PatchGrid.single(SIDE, SIDE))
 
-    def compress(self, state, compressor):
+    def compress_page(self, state, compressor):
         """One page."""
-        folded = compressor.compress(state, self.settings)
+        folded = compressor.compress(state, self.layer_settings)
         return EncodedPage(folded.vectors, folded.anchors, folded.groups, folded.weights, state.grid)
 
-    def encode_pages(self, images, compressor=None, batch_size=None):
+    def encode_documents(self, images, compressor=None, batch_size=None):
         """All of them."""
-        return [self.compress(state, compressor or FullIndex()) for state in self.page_states(images)]
+        return [self.compress_page(state, compressor or FullIndex()) for state in self.page_states(images)]
 
     def encode_queries(self, texts):
         """A vector for each word that it knows."""

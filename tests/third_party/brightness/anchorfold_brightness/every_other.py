@@ -2,14 +2,14 @@
 
 import torch
 
-from anchorfold.compressors import BudgetCompressor, keep
+from anchorfold.compressors import BudgetCompressor, keep_tokens
 
 
 class EveryOther(BudgetCompressor):
     """Tokens at equal distances."""
 
-    name, title, colour = "every-other", "Every other", "#8844aa"
+    name, title = "every-other", "Every other"
 
     def reduce(self, page, m, settings):
         """Keep m of them."""
-        return keep(page, torch.arange(m) * len(page) // m)
+        return keep_tokens(page, torch.arange(m) * len(page) // m)

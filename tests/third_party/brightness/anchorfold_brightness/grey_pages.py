@@ -1,12 +1,12 @@
-"""A kind of document of another package: every line of the file is the brightness of a page, 0 to 255."""
+"""A document format of another package: every line of the file is the brightness of a page, 0 to 255."""
 
 from PIL import Image
 
-from anchorfold.documents.kinds import Pages
+from anchorfold.documents import DocumentReader
 from anchorfold.errors import UnreadableDocumentError
 
 
-class GreyPages(Pages):
+class GreyPages(DocumentReader):
     """An open file of brightnesses."""
 
     def __init__(self, data, identity, pixels):

@@ -2,7 +2,7 @@
 
 import csv
 
-from anchorfold.index.export import Exporter
+from anchorfold.exporters import Exporter
 
 
 def write(snapshot, target, progress=lambda pages: None):
