@@ -4,8 +4,8 @@
     torchrun --nproc-per-node 8 -m training.colqwen25 OUTPUT --recipe agc
     python -m training.colqwen25 OUTPUT --set data.train=./our-corpus --set training.num_train_epochs=5
 
-OUTPUT becomes a folder that `anchorfold.load` opens, with curve.json and curves.png. Started again with the same
-recipe, a run that was cut goes on from its last checkpoint.
+OUTPUT is a folder that `anchorfold.load` reads, with curve.json and curves.png. Running the same command again resumes
+from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from training.colqwen25.run import train
 
 
 def main() -> None:
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         "python -m training.colqwen25", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("output", type=Path)
-    parser.add_argument("--recipe", default=PAPER, help="paper, agc, or a TOML file of what differs from paper")
+    parser.add_argument("--recipe", default=PAPER, help="paper, agc, or a TOML file with differences from paper")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.NAME=VALUE", dest="changes")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO)

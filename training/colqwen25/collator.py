@@ -1,4 +1,4 @@
-"""From rows to model inputs, in the loader's worker processes: the prompts and pictures that a loaded model makes."""
+"""Convert rows to model inputs in the worker processes of the data loader."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anchorfold.backbones.base import PromptedRetriever
+from anchorfold.backbones.base import PromptedEncoder
 from training.colqwen25.pairs import Row, digest, open_page, training_row
 
-NOBODY = -1
+NO_PAGE = -1
 
 
 class _Weightless(nn.Module):
-    """Stands in for a model where inputs are prepared: on the CPU, in its precision, cheap to send to a worker."""
+    """Placeholder for the model on the CPU, in its precision, that is cheap to send to a worker process."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -24,19 +24,19 @@ class _Weightless(nn.Module):
 
 
 class PairCollator:
-    """Rows to `{queries, query_mask, pages, visual, keys, relevant}`, see `__call__`."""
+    """Converts rows to `{queries, query_mask, pages, visual, keys, relevant}`, see `__call__`."""
 
-    def __init__(self, retriever: PromptedRetriever) -> None:
+    def __init__(self, retriever: PromptedEncoder) -> None:
         self.retriever = copy.copy(retriever)
         self.retriever.model = _Weightless(retriever.dtype)
 
     def __call__(self, rows: list[Row]) -> dict[str, Any]:
-        """Model inputs of B queries and B pages, and who answers whom.
+        """Prepare the model inputs of B queries and B pages.
 
         Returns:
-            `queries` and `pages`: keyword arguments of the model; `query_mask (B, Q)`: query tokens that score;
-            `visual (B, T)`: visual tokens; `keys (B,)`: numbers that identify the pages; `relevant (B, R)`: the keys
-            of all known answers to each query, padded.
+            `queries` and `pages`: keyword arguments of the model; `query_mask (B, Q)`: query tokens that are scored;
+            `visual (B, T)`: visual tokens; `keys (B,)`: identifiers of the pages; `relevant (B, R)`: keys of all
+            relevant pages of each query, padded.
         """
         rows = [training_row(row) for row in rows]
         queries, query_mask = self.retriever.prepare_queries([row["query"] for row in rows])
@@ -52,4 +52,4 @@ class PairCollator:
 
 
 def _padded(lists: list[list[int]]) -> Tensor:
-    return nn.utils.rnn.pad_sequence([torch.tensor(keys) for keys in lists], batch_first=True, padding_value=NOBODY)
+    return nn.utils.rnn.pad_sequence([torch.tensor(keys) for keys in lists], batch_first=True, padding_value=NO_PAGE)

@@ -1,10 +1,10 @@
-"""What training AGC is worth: NDCG@5 of a model that was trained for it beside what has not been.
+"""Control experiment for AGC: NDCG@5 with trained tokens, untrained tokens and random anchors.
 
     python -m training.colqwen25.controls AGC_MODEL PLAIN_MODEL CORPUS --cap 4
 
-Trained tokens: the model trained with universal tokens. Untrained tokens: the model trained without, and as many
-tokens drawn anew. Random anchors: centroids and weights by chance, on the vectors of either model. Clustering and
-averaging are AGC's in all of them.
+Trained tokens: the model trained with universal tokens. Untrained tokens: the model trained without them, with the same
+number of random tokens. Random anchors: random centroids and weights, on the vectors of either model. Clustering and
+averaging are those of AGC in all cases.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from anchorfold.backbones.colqwen import ColQwen
 from anchorfold.compressors import AGC
 from anchorfold.compressors.agc import cluster
 from anchorfold.compressors.base import BudgetCompressor
-from anchorfold.fold import Folded
+from anchorfold.core.fold import CompressedPage
 from anchorfold.page import PageState
 from training.colqwen25.pairs import Validation, corpus_rows, validation_of
 from training.colqwen25.validation import ndcg_at_5
 
 
 class RandomAnchors(BudgetCompressor):
-    """AGC with saliency by chance, the same for the same page."""
+    """AGC with random saliency, deterministic per page."""
 
     name = "random-anchors"
 
-    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> Folded:
-        """Random centroids, random weights."""
+    def reduce(self, page: PageState, m: int, settings: LayerSettings) -> CompressedPage:
+        """Cluster around random centroids with random weights."""
         seed = zlib.crc32(page.embeddings.numpy().tobytes())
         saliency = torch.rand(len(page), generator=torch.Generator().manual_seed(seed))
         return cluster(page.embeddings, saliency, m)
 
 
 def controlled_ndcg(agc: Path, plain: Path, validation: Validation, cap: int, batch_size: int = 16) -> dict[str, float]:
-    """NDCG@5 of a model trained with universal tokens, of one trained without, and of random anchors on both."""
+    """Compute NDCG@5 of models trained with and without universal tokens, and of random anchors on both."""
     trained, untrained = (anchorfold.load(folder, device="cpu") for folder in (agc, plain))
     assert isinstance(untrained, ColQwen)
-    untrained.add_universal_tokens(trained.settings.universal)
+    untrained.add_universal_tokens(trained.layer_settings.universal)
     columns = {
         "trained tokens": (trained, AGC(cap=cap)),
         "untrained tokens": (untrained, AGC(cap=cap)),
@@ -55,6 +55,7 @@ def controlled_ndcg(agc: Path, plain: Path, validation: Validation, cap: int, ba
 
 
 def main() -> None:
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("agc", type=Path)
     parser.add_argument("plain", type=Path)

@@ -1,4 +1,4 @@
-"""Pages of all processes, so that each query meets the negatives of the whole batch."""
+"""Gather pages from all processes, so that each query is contrasted with the whole batch."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor
 
 
 def gather_pages(vectors: Tensor, mask: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Every process's pages, in order of processes, and where this one's begin.
+    """Gather the pages of all processes in order of rank, and return the offset of this process.
 
-    Gradients of other processes' queries come back to the pages of this one and are summed there.
-    DistributedDataParallel then averages over processes: the gradients of one process with the whole batch.
+    Gradients from queries of other processes are summed at the pages of this process. DistributedDataParallel then
+    averages over processes, which equals the gradients of one process with the whole batch.
 
     Args:
         vectors: `(B, P, d)`; P may differ between processes, B may not.
-        mask: `(B, P)` which vectors there are.
-        keys: `(B,)` what identifies each page.
+        mask: `(B, P)` valid vectors.
+        keys: `(B,)` identifiers of the pages.
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return vectors, mask, keys, 0
@@ -32,7 +32,7 @@ def gather_pages(vectors: Tensor, mask: Tensor, keys: Tensor) -> tuple[Tensor, T
 
 
 class _GatherWithGradients(torch.autograd.Function):
-    """torch's own (2.13) gives other gradients on gloo: it is left alone, and this one is tested."""
+    """All-gather with gradients; the version of torch 2.13 computes different gradients with gloo."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ class _GatherWithGradients(torch.autograd.Function):
 
 
 def _gather(values: Tensor) -> Tensor:
-    """Without gradients."""
+    """All-gather without gradients."""
     parts = [torch.empty_like(values) for _ in range(dist.get_world_size())]
     dist.all_gather(parts, values.contiguous())
     return torch.cat(parts)

@@ -13,7 +13,7 @@ from training.colqwen25.recipe import LossRecipe
 
 
 def batch_scores(queries: Tensor, query_mask: Tensor, pages: Tensor, page_mask: Tensor) -> Tensor:
-    """`(B, C)` MaxSim of `queries (B, Q, d)` and `pages (C, P, d)`; the masks say which vectors there are."""
+    """Compute MaxSim `(B, C)` of `queries (B, Q, d)` and `pages (C, P, d)` with masks of valid vectors."""
     similarity = torch.einsum("bqd,cpd->bcqp", queries, pages)
     best = similarity.masked_fill(~page_mask[None, :, None, :], float("-inf")).amax(-1)
     return (best * query_mask[:, None, :]).sum(-1)
@@ -22,14 +22,14 @@ def batch_scores(queries: Tensor, query_mask: Tensor, pages: Tensor, page_mask: 
 def contrastive_loss(
     scores: Tensor, lengths: Tensor, answers: Tensor, known: Tensor | None, recipe: LossRecipe
 ) -> Tensor:
-    """The mean over queries.
+    """Compute the mean contrastive loss over queries.
 
     Args:
         scores: `(B, C)` MaxSim.
-        lengths: `(B,)` vectors of each query.
-        answers: `(B,)` which page answers each query.
-        known: `(B, C)` pages that answer it too and shall not count against it; None if nobody knows.
-        recipe: which loss.
+        lengths: `(B,)` number of vectors of each query.
+        answers: `(B,)` index of the relevant page of each query.
+        known: `(B, C)` further relevant pages, which are not used as negatives; None if unknown.
+        recipe: Settings of the loss.
     """
     is_answer = F.one_hot(answers, scores.shape[1]).bool()
     if known is not None:

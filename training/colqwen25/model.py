@@ -1,4 +1,4 @@
-"""The model that is trained: a ColQwen2.5 without causal mask, with adapters and perhaps universal tokens."""
+"""Model to train: ColQwen2.5 without a causal mask, with adapters and optional universal tokens."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from transformers.utils import is_flash_attn_2_available
 import anchorfold
 from anchorfold.attention.tap import AttentionTap
 from anchorfold.backbones.adapters import unload_adapters
-from anchorfold.backbones.colqwen import ColQwen, ColQwen25Model
-from anchorfold.backbones.universal import universal_ids
+from anchorfold.backbones.colqwen import ColQwen
+from anchorfold.backbones.colqwen_model import ColQwen25Model
+from anchorfold.backbones.universal_tokens import universal_ids
 from anchorfold.compressors import AGC
 from anchorfold.compressors.agc import cluster
 from anchorfold.errors import AnchorFoldError
@@ -25,20 +26,20 @@ log = logging.getLogger(__name__)
 
 
 def load_base(recipe: ModelRecipe, device: torch.device) -> ColQwen:
-    """The base model, frozen, with the mask, page size and attention that the recipe wants."""
+    """Load the frozen base model with the mask, page size and attention of the recipe."""
     retriever = anchorfold.load(
         recipe.base, device=device, dtype=getattr(torch, recipe.dtype), bidirectional=recipe.bidirectional
     )
     if not isinstance(retriever, ColQwen) or not isinstance(retriever.model, ColQwen25Model):
         raise AnchorFoldError(f"{recipe.base} is a {retriever.family} model; this trains ColQwen2.5.")
     retriever.name = recipe.base
-    unload_adapters(retriever.model)  # of an earlier training, which this one goes on from
+    unload_adapters(retriever.model)  # adapters of an earlier training
     images = retriever.image_processor
     side = images.patch_size * images.merge_size
     images.size["longest_edge"] = min(images.size["longest_edge"], recipe.visual_tokens * side * side)
     attention = recipe.attention
     if attention == "flash_attention_2" and (device.type != "cuda" or not is_flash_attn_2_available()):
-        log.warning("FlashAttention-2 is not installed or there is no GPU: training with torch's own attention.")
+        log.warning("FlashAttention-2 is not installed or there is no GPU: training with torch's attention (sdpa).")
         attention = "sdpa"
     retriever.model.set_attn_implementation(attention)
     retriever.model.requires_grad_(False)
@@ -46,7 +47,7 @@ def load_base(recipe: ModelRecipe, device: torch.device) -> ColQwen:
 
 
 def build(recipe: Recipe, device: torch.device) -> tuple[ColQwen, PeftModel]:
-    """A retriever, and the same model as peft sees it: what the one trains, the other encodes with."""
+    """Build a retriever and the peft model that shares its weights."""
     retriever = load_base(recipe.model, device)
     tokens = universal_tokens(retriever, recipe.agc.tokens) if recipe.agc.tokens else None
     try:
@@ -61,7 +62,7 @@ def build(recipe: Recipe, device: torch.device) -> tuple[ColQwen, PeftModel]:
 
 
 def universal_tokens(retriever: ColQwen, count: int) -> list[int]:
-    """Ids of its universal tokens: those of an earlier training if it had as many, else new ones."""
+    """Return the ids of the universal tokens: those of an earlier training with the same number, else new ones."""
     if retriever.universal == count:
         return universal_ids(retriever.tokenizer, count)
     return retriever.add_universal_tokens(count)
@@ -70,21 +71,21 @@ def universal_tokens(retriever: ColQwen, count: int) -> list[int]:
 def saliency_of_pages(
     retriever: ColQwen, model: nn.Module, inputs: dict[str, Tensor], visual: Tensor
 ) -> tuple[Tensor, list[Tensor]]:
-    """All vectors `(B, T, d)` of some pages, and each page's saliency `(N,)`, both with gradients.
+    """Compute all vectors `(B, T, d)` of pages and the saliency `(n,)` of each page, both with gradients.
 
-    The last layer alone is listened to. It stays out of gradient checkpointing: what is computed anew while gradients
-    flow back is not heard, and would not match what was.
+    Attention is captured in the last layer only. That layer is excluded from gradient checkpointing, because attention
+    that is recomputed in the backward pass would not be captured.
     """
     retriever.model.language_model.layers[-1].gradient_checkpointing = False
-    signals = AGC(cap=1).signals(retriever.settings)
+    signals = AGC(cap=1).signals(retriever.layer_settings)
     with AttentionTap(retriever.model, retriever.attention_layers, signals, gradients=True) as tap:
-        tap.look_at(visual, inputs["attention_mask"])
+        tap.set_visual_tokens(visual, inputs["attention_mask"])
         vectors = model(**inputs)
     return vectors, [page[signals[0]] for page in tap.pages]
 
 
 def clustered_pages(vectors: Tensor, visual: Tensor, saliency: list[Tensor], cap: int) -> tuple[Tensor, Tensor]:
-    """Pages as AGC indexes them: `(B, m, d)` and which vectors there are `(B, m)`."""
+    """Compress pages with AGC: `(B, m, d)` vectors and a mask `(B, m)`."""
     pages = [
         cluster(page[seen], weight.to(page), min(cap, len(weight))).vectors
         for page, seen, weight in zip(vectors, visual, saliency, strict=True)
@@ -95,7 +96,7 @@ def clustered_pages(vectors: Tensor, visual: Tensor, saliency: list[Tensor], cap
 
 
 def export(retriever: ColQwen, model: PeftModel, folder: Path) -> None:
-    """What `anchorfold.load` opens: adapters, and a configuration that remembers the mask and the universal tokens."""
+    """Write a folder that `anchorfold.load` reads: adapters, and a configuration with mask and universal tokens."""
     model.save_pretrained(folder, save_embedding_layers=False)
     retriever.model.config.save_pretrained(folder)
     retriever.tokenizer.save_pretrained(folder)

@@ -1,7 +1,7 @@
-"""Pairs of a query and a page that answers it: from the paper's training set, or from a folder in our corpus format.
+"""Pairs of a query and a relevant page, from the paper's training set or from a corpus folder.
 
-A row is `{query, image, page, relevant}`: the text, a page image (a path, or `{bytes, path}` as the datasets library
-stores one), what identifies the page, and all pages that are known to answer the query.
+A row is `{query, image, page, relevant}`: the text, a page image (a path, or `{bytes, path}` as in the datasets
+library), the identifier of the page, and all pages that are relevant to the query.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from PIL import Image
 
 from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation.corpus import QUERIES_FILE, Query, local_corpus
+from anchorfold.evaluation.training_set import PAGE_COLUMN, SLICES, is_training_set, slice_of
 from training.colqwen25.recipe import DataRecipe
 
-IMAGE, QUERY, FILE = "image", "query", "image_filename"
-BUFFER = 1000  # rows that a stream is shuffled within
+IMAGE, QUERY, FILE = "image", "query", PAGE_COLUMN
+TRAINED_SHARE = 1 - sum(high - low for low, high in SLICES.values())
+BUFFER = 1000  # shuffle buffer of a stream in rows
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Unseen pages, by id, and queries that they answer."""
+    """Held-out pages by id, and their queries."""
 
     pages: dict[str, Any]
     queries: list[Query]
@@ -35,7 +37,7 @@ class Validation:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """`rows` is a list or one of the datasets library's; `count` how many there are, None if nobody knows."""
+    """Training rows (a list or a dataset), their number (None if unknown), and validation data."""
 
     rows: Any
     count: int | None
@@ -43,7 +45,7 @@ class TrainingData:
 
 
 def read_data(recipe: DataRecipe, folder: Path, pixels: int, seed: int) -> TrainingData:
-    """All that a run needs. Pages of a corpus folder are rendered once, at about `pixels`, below `folder`."""
+    """Read training and validation data. Pages of a corpus folder are rendered once, at about `pixels`, to `folder`."""
     is_corpus = (Path(recipe.train) / QUERIES_FILE).is_file()
     rows, count, validation = (
         _read_corpus(recipe, folder / "pages", pixels) if is_corpus else _read_dataset(recipe, seed)
@@ -58,7 +60,7 @@ def read_data(recipe: DataRecipe, folder: Path, pixels: int, seed: int) -> Train
 
 
 def open_page(image: Any) -> Image.Image:
-    """A row's image in RGB."""
+    """Open the image of a row in RGB."""
     if isinstance(image, Image.Image):
         return image.convert("RGB")
     if isinstance(image, dict):
@@ -68,16 +70,16 @@ def open_page(image: Any) -> Image.Image:
 
 
 def corpus_rows(corpus_folder: Path, folder: Path, pixels: int) -> list[Row]:
-    """One row for each answer to each query of a corpus folder, its pages rendered as PNG files in `folder`."""
+    """List one row per query and relevant page of a corpus folder; pages are rendered as PNG files to `folder`."""
     corpus = local_corpus(corpus_folder)
     relevant = {page for query in corpus.queries for page in query.relevant}
     folder.mkdir(parents=True, exist_ok=True)
     files = {page: folder / f"{digest(page):016x}.png" for page in corpus.names() if page in relevant}
     missing = {page for page, file in files.items() if not file.is_file()}
     for page, image in corpus.pages(pixels, only=missing) if missing else ():
-        beside = files[page].with_suffix(".new")
-        image.save(beside, "PNG")
-        os.replace(beside, files[page])  # a run that is cut here leaves whole pages only
+        temporary = files[page].with_suffix(".new")
+        image.save(temporary, "PNG")
+        os.replace(temporary, files[page])  # an interruption leaves complete files only
     return [
         {"query": query.text, "image": str(files[page]), "page": page, "relevant": list(query.relevant), "id": query.id}
         for query in corpus.queries
@@ -87,7 +89,7 @@ def corpus_rows(corpus_folder: Path, folder: Path, pixels: int) -> list[Row]:
 
 
 def validation_of(rows: list[Row]) -> Validation:
-    """The pages and queries of some rows."""
+    """Collect the pages and queries of rows."""
     pages = {row["page"]: row["image"] for row in rows}
     relevant: dict[str, dict[str, int]] = {}
     texts = {row["id"]: row["query"] for row in rows}
@@ -97,7 +99,7 @@ def validation_of(rows: list[Row]) -> Validation:
 
 
 def digest(text: str) -> int:
-    """A number from 0 to 2^63 that identifies a text, the same in every process."""
+    """Hash a text to a number from 0 to 2^63, the same in every process."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
 
 
@@ -105,7 +107,7 @@ def _read_corpus(recipe: DataRecipe, folder: Path, pixels: int) -> tuple[list[Ro
     rows = corpus_rows(Path(recipe.train), folder, pixels)
     share = 0.0 if recipe.validation else recipe.held_out
     held_out = {row["page"] for row in rows if digest(row["page"]) < share * 2**63}
-    # A query that one held-out page answers teaches nothing about it, whatever else answers the query.
+    # Exclude queries with any held-out relevant page from training.
     train = [row for row in rows if held_out.isdisjoint(row["relevant"])]
     if not train:
         raise AnchorFoldError(f"{recipe.train} has no query to train on: give more pages, or a smaller data.held_out.")
@@ -113,9 +115,12 @@ def _read_corpus(recipe: DataRecipe, folder: Path, pixels: int) -> tuple[list[Ro
 
 
 def _read_dataset(recipe: DataRecipe, seed: int) -> tuple[Any, int | None, Validation]:
-    """`vidore/colpali_train_set` or any other dataset with its columns, split `train`, and `test` to validate on."""
+    """Read a dataset with the columns of `vidore/colpali_train_set`: splits `train`, and `test` for validation."""
     train = _split(recipe, "train")
     count = _rows_in(train)
+    if is_training_set(recipe.train):  # calibration pairs and pages are not trained on
+        train = train.filter(lambda page: slice_of(page) is None, input_columns=[FILE])
+        count = _rows_in(train) if hasattr(train, "__len__") or count is None else round(TRAINED_SHARE * count)
     if recipe.streaming:
         train = train.shuffle(seed=seed, buffer_size=BUFFER)
     rows: list[Row] = []
@@ -131,7 +136,7 @@ def _plain_row(row: Row, number: int) -> Row:
 
 
 def _split(recipe: DataRecipe, split: str) -> Any:
-    """One split, its images left undecoded: whoever needs one opens it."""
+    """Load one split without decoding its images."""
     import datasets
 
     try:
@@ -144,7 +149,7 @@ def _split(recipe: DataRecipe, split: str) -> Any:
             f"the split {split} of {recipe.train} cannot be read: {str(problem).splitlines()[0]}. Give a dataset with "
             "the splits train and test, or a corpus folder; data.validation takes the place of the split test."
         ) from problem
-    columns = rows.column_names or list(next(iter(rows)))  # a stream may not know before its first row
+    columns = rows.column_names or list(next(iter(rows)))  # a stream may not have them before its first row
     if absent := [name for name in (IMAGE, QUERY) if name not in columns]:
         raise AnchorFoldError(f"{recipe.train} has no column {absent[0]}: it has {', '.join(columns)}.")
     rows = rows.select_columns([name for name in (IMAGE, QUERY, FILE) if name in columns])
@@ -159,7 +164,7 @@ def _rows_in(rows: Any) -> int | None:
 
 
 def training_row(row: Row) -> Row:
-    """A row as the collator wants it, also of a dataset that names neither page nor answers."""
+    """Add page and relevant pages to rows of a dataset that has neither."""
     if "page" in row:
         return row
     image = row[IMAGE]
@@ -168,5 +173,5 @@ def training_row(row: Row) -> Row:
 
 
 def images_of(validation: Validation) -> Iterator[Image.Image]:
-    """Its pages in order."""
+    """Iterate over the pages in order."""
     return (open_page(image) for image in validation.pages.values())

@@ -1,4 +1,4 @@
-"""A recipe: everything that decides a training run, read from TOML on top of the paper's."""
+"""Recipes: all settings of a training run, read from TOML as differences from the paper's recipe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAPER = "paper"
 
 @dataclass(frozen=True)
 class ModelRecipe:
-    """What is trained."""
+    """Base model and its precision."""
 
     base: str
     bidirectional: bool
@@ -28,7 +28,7 @@ class ModelRecipe:
 
 @dataclass(frozen=True)
 class DataRecipe:
-    """What it is trained and validated on."""
+    """Training and validation data."""
 
     train: str
     streaming: bool
@@ -39,7 +39,7 @@ class DataRecipe:
 
 @dataclass(frozen=True)
 class LossRecipe:
-    """What it is asked for."""
+    """Loss function."""
 
     kind: Literal["pairwise", "cross-entropy"]
     temperature: float
@@ -49,7 +49,7 @@ class LossRecipe:
 
 @dataclass(frozen=True)
 class AGCRecipe:
-    """Universal tokens, 0 for none, and vectors a page."""
+    """Number of universal tokens (0 for none) and of vectors per page."""
 
     tokens: int
     cap: int
@@ -57,7 +57,7 @@ class AGCRecipe:
 
 @dataclass(frozen=True)
 class Recipe:
-    """`lora` and `training` go as they are to peft's `LoraConfig` and transformers' `TrainingArguments`."""
+    """Complete recipe; `lora` and `training` are arguments of `LoraConfig` and `TrainingArguments`."""
 
     model: ModelRecipe
     data: DataRecipe
@@ -67,7 +67,7 @@ class Recipe:
     training: dict[str, Any]
 
     def save(self, path: Path) -> None:
-        """Write it whole, as JSON."""
+        """Write all settings as JSON."""
         path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
@@ -76,12 +76,15 @@ FREE = ("lora", "training")
 
 
 def read_recipe(name: str | Path = PAPER, changes: Iterable[str] = ()) -> Recipe:
-    """A recipe by its name (`paper`, `agc`) or file; what it does not say is the paper's.
+    """Read a recipe by name (`paper`, `agc`) or file; missing settings are those of the paper.
 
-    `changes` are TOML settings such as `training.learning_rate = 5e-5`; a bare word may go without quotes.
+    Args:
+        name: Name or TOML file.
+        changes: TOML settings such as `training.learning_rate = 5e-5`; single words need no quotes.
 
-    >>> read_recipe("agc", ["model.base=./my-base"]).agc.tokens
-    128
+    Examples:
+        >>> read_recipe("agc", ["model.base=./my-base"]).agc.tokens
+        128
     """
     settings = _read(FOLDER / f"{PAPER}.toml")
     named = FOLDER / f"{name}.toml"
@@ -114,7 +117,7 @@ def _value(text: str) -> Any:
 
 
 def _overlay(settings: dict[str, Any], changes: dict[str, Any], source: str) -> None:
-    """Put `changes` over `settings`; a section or name that means nothing, or a value of another type, is an error."""
+    """Apply `changes` to `settings`; unknown sections and names, and values of another type, are errors."""
     for section, entries in changes.items():
         if section not in settings or not isinstance(entries, dict):
             raise AnchorFoldError(f"{source} sets {section!r}: a recipe has the sections {', '.join(settings)}.")

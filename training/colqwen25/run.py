@@ -1,4 +1,4 @@
-"""One training run, from a recipe to a folder that `anchorfold.load` opens; started again, it goes on where it was."""
+"""Resumable training run, from a recipe to a folder that `anchorfold.load` reads."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from training.colqwen25.recipe import Recipe
 from training.colqwen25.trainer import PairTrainer
 
 RECIPE_FILE, STATE_FILE = "recipe.json", "trainer_state.json"
-# What this way of training needs whatever the recipe; a recipe may still say otherwise.
+# Defaults that this trainer requires; a recipe may override them.
 ARGUMENTS: dict[str, Any] = {
     "eval_strategy": "steps",
     "save_strategy": "steps",
-    "save_total_limit": 2,  # a run that is cut while it saves goes on from the one before
+    "save_total_limit": 2,  # an interrupted save resumes from the previous checkpoint
     "gradient_checkpointing_kwargs": {"use_reentrant": False},
     "remove_unused_columns": False,
     "report_to": "none",
@@ -35,7 +35,7 @@ ARGUMENTS: dict[str, Any] = {
 
 
 def train(output: Path, recipe: Recipe, callbacks: Iterable[TrainerCallback] = ()) -> list[Point]:
-    """Train, or go on with a run that was cut; returns its curve. `callbacks` are transformers' own."""
+    """Train or resume; return the curve. `callbacks` are callbacks of transformers."""
     output.mkdir(parents=True, exist_ok=True)
     require_same_recipe(output, recipe)
     args = training_arguments(output, recipe.training)
@@ -60,7 +60,7 @@ def train(output: Path, recipe: Recipe, callbacks: Iterable[TrainerCallback] = (
 
 
 def training_arguments(output: Path, settings: dict[str, Any]) -> TrainingArguments:
-    """transformers' arguments from a recipe's section `training`."""
+    """Build transformers' arguments from the section `training` of a recipe."""
     try:
         args = TrainingArguments(output_dir=str(output), **{**ARGUMENTS, **settings})
     except (TypeError, ValueError) as problem:
@@ -76,7 +76,7 @@ def training_arguments(output: Path, settings: dict[str, Any]) -> TrainingArgume
 
 
 def steps_of(data: TrainingData, args: TrainingArguments) -> int:
-    """Optimiser steps of a stream, whose length transformers cannot know."""
+    """Compute the number of optimiser steps of a stream, whose length is unknown to transformers."""
     if args.max_steps > 0:
         return args.max_steps
     if data.count is None:
@@ -86,13 +86,13 @@ def steps_of(data: TrainingData, args: TrainingArguments) -> int:
 
 
 def last_checkpoint(output: Path) -> str | None:
-    """The newest checkpoint that was written to its end: the trainer's state is the last of its files."""
+    """Find the newest complete checkpoint: the state of the trainer is its last file."""
     complete = [folder for folder in output.glob("checkpoint-*") if (folder / STATE_FILE).is_file()]
     return str(max(complete, key=lambda folder: int(folder.name.rpartition("-")[2]))) if complete else None
 
 
 def require_same_recipe(output: Path, recipe: Recipe) -> None:
-    """Refuse to go on with a run by another recipe."""
+    """Raise if the folder contains a run with another recipe."""
     path = output / RECIPE_FILE
     if not path.is_file():
         return

@@ -1,10 +1,10 @@
-"""Synthetic pages on which shapes decide: a page shows three of fourteen, a query names them, no two pages are alike.
+"""Synthetic retrieval task: pages show three of fourteen shapes, and queries name them.
 
     python -m training.colqwen25.shapes FOLDER
 
-writes FOLDER/train and FOLDER/test in our corpus format. All shapes are in both, no combination is: a model that knows
-each shape finds the unseen pages, one that knows the training pages by heart does not. Cells are as large as a visual
-token of Qwen2.5-VL, so that a tiny random one can learn it in minutes.
+writes FOLDER/train and FOLDER/test as corpus folders. Both contain all shapes but share no combination, so that a model
+has to recognise shapes and cannot memorise pages. Cells have the size of a visual token of Qwen2.5-VL, so that a tiny
+random model can learn the task in minutes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _checks(draw: Draw, ink: int) -> None:
         draw.rectangle((x, y, x + 6, y + 6), fill=ink)
 
 
-# Names are words that the tiny checkpoints' tokenizer knows.
+# Names are words in the vocabulary of the tiny checkpoints.
 SHAPES: dict[str, Callable[[Draw, int], None]] = {
     "net": lambda draw, ink: draw.ellipse((3, 3, 24, 24), fill=ink),
     "revenue": lambda draw, ink: draw.ellipse((3, 3, 24, 24), outline=ink, width=4),
@@ -55,7 +55,7 @@ SHAPES: dict[str, Callable[[Draw, int], None]] = {
 
 
 def draw_page(names: tuple[str, ...], cells: int, rng: random.Random) -> Image.Image:
-    """`cells x cells` cells of speckled paper, the named shapes in some of them, each in a grey of its own."""
+    """Draw `cells x cells` cells on a noisy background, with the named shapes in random cells and greys."""
     side = cells * CELL
     paper = np.random.default_rng(rng.getrandbits(32)).integers(190, 256, (side, side), dtype=np.uint8)
     page = Image.fromarray(paper)
@@ -68,7 +68,7 @@ def draw_page(names: tuple[str, ...], cells: int, rng: random.Random) -> Image.I
 
 
 def write_corpus(folder: Path, pages: list[tuple[str, ...]], cells: int, rng: random.Random) -> None:
-    """A folder in our corpus format: a picture of each page, a query for each combination."""
+    """Write a corpus folder: one image per page and one query per combination."""
     (folder / PAGES_FOLDER).mkdir(parents=True, exist_ok=True)
     relevant: dict[tuple[str, ...], list[tuple[str, int]]] = {}
     for number, names in enumerate(pages):
@@ -82,9 +82,9 @@ def write_corpus(folder: Path, pages: list[tuple[str, ...]], cells: int, rng: ra
 def write_corpora(
     folder: Path, train: int = 284, test: int = 80, cells: int = 4, shapes: int = 14, shown: int = 3, seed: int = 0
 ) -> None:
-    """FOLDER/train and FOLDER/test with so many pages, each with `shown` of the first `shapes` shapes.
+    """Write FOLDER/train and FOLDER/test; each page shows `shown` of the first `shapes` shapes.
 
-    No combination is used twice before all are used; fewer shapes make an easier task.
+    Combinations repeat only after all have been used; fewer shapes make an easier task.
     """
     rng = random.Random(seed)
     drawn = [tuple(rng.sample(names, shown)) for names in combinations(list(SHAPES)[:shapes], shown)]
@@ -95,10 +95,11 @@ def write_corpora(
 
 
 def main() -> None:
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--cells", type=int, default=4, help="in each direction; a cell is a visual token")
-    parser.add_argument("--seed", type=int, default=0, help="of the combinations and where they stand")
+    parser.add_argument("--cells", type=int, default=4, help="cells per side; a cell is one visual token")
+    parser.add_argument("--seed", type=int, default=0, help="random seed")
     arguments = parser.parse_args()
     write_corpora(arguments.folder, cells=arguments.cells, seed=arguments.seed)
 

@@ -1,4 +1,4 @@
-"""transformers' Trainer for pairs: MaxSim against all pages of the batch, NDCG@5 to validate, openable checkpoints."""
+"""Trainer for pairs: MaxSim against all pages of the batch, validation by NDCG@5, loadable checkpoints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from training.colqwen25.validation import ndcg_at_5
 
 
 class PairTrainer(Trainer):
-    """Trains `model`, the adapters of `retriever`, by a recipe."""
+    """Trains `model`, the adapters of `retriever`, with a recipe."""
 
     loss_is_scaled_for_ga = False  # a mean over the batch
     control: Any
@@ -49,7 +49,7 @@ class PairTrainer(Trainer):
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Tensor:
-        """This process's queries against the pages of all processes."""
+        """Score the queries of this process against the pages of all processes."""
         query_mask = inputs["query_mask"]
         queries = model(**inputs["queries"]).float()
         pages, page_mask, keys, first = gather_pages(*self._pages(model, inputs), inputs["keys"])
@@ -61,7 +61,7 @@ class PairTrainer(Trainer):
         return contrastive_loss(scores, query_mask.sum(1), answers, known, self.recipe.loss)
 
     def _pages(self, model: nn.Module, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        """This process's pages as they are scored: `(B, P, d)`, and which vectors there are `(B, P)`."""
+        """Encode the pages of this process: `(B, P, d)` vectors and a mask `(B, P)`."""
         pages, visual = inputs["pages"], inputs["visual"]
         if self.recipe.agc.tokens:
             vectors, saliency = saliency_of_pages(self.retriever, model, pages, visual)
@@ -72,7 +72,7 @@ class PairTrainer(Trainer):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """NDCG@5 on unseen pages, in the index that the model is trained for."""
+        """Compute NDCG@5 on held-out pages, compressed with AGC if the model is trained for it."""
         self.model.eval()
         compressor = AGC(cap=self.recipe.agc.cap) if self.recipe.agc.tokens else None
         batch_size = self.args.per_device_eval_batch_size
@@ -84,6 +84,6 @@ class PairTrainer(Trainer):
         return metrics
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        """Every checkpoint is a folder that `anchorfold.load` opens."""
+        """Save a checkpoint as a folder that `anchorfold.load` reads."""
         if self.args.should_save:
             export(self.retriever, self.model, Path(output_dir or self.args.output_dir))

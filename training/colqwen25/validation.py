@@ -1,4 +1,4 @@
-"""NDCG@5 on unseen pages, encoded, compressed and scored as an index would."""
+"""Validation: NDCG@5 on held-out pages, encoded, compressed and scored as in an index."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from statistics import mean
 import torch.distributed as dist
 from torch import Tensor
 
-from anchorfold.backbones.base import Retriever
+from anchorfold.backbones.base import BackboneEncoder
 from anchorfold.compressors import Compressor
-from anchorfold.evaluation.measure import ndcg_by_query
-from anchorfold.scoring import maxsim
+from anchorfold.core.scoring import maxsim
+from anchorfold.evaluation.metrics import ndcg_by_query
 from training.colqwen25.pairs import Validation, open_page
 
 
-def ndcg_at_5(retriever: Retriever, validation: Validation, compressor: Compressor | None, batch_size: int) -> float:
-    """From 0 to 1. Processes that train together share the pages, and all of them get the result."""
+def ndcg_at_5(
+    retriever: BackboneEncoder, validation: Validation, compressor: Compressor | None, batch_size: int
+) -> float:
+    """Compute NDCG@5 from 0 to 1. Pages are divided among processes, and all processes return the result."""
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     names = list(validation.pages)
     share = names[rank::world]
@@ -23,7 +25,7 @@ def ndcg_at_5(retriever: Retriever, validation: Validation, compressor: Compress
     vectors = dict(
         zip(
             share,
-            (page.vectors for page in retriever.encode_pages(images, compressor, batch_size=batch_size)),
+            (page.vectors for page in retriever.encode_documents(images, compressor, batch_size=batch_size)),
             strict=True,
         )
     )

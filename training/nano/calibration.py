@@ -1,8 +1,8 @@
-"""nano's window and depth by the paper's label-free rule, on pages that training never saw.
+"""Calibrate layer window and propagation depth on held-out pages with the paper's label-free rule.
 
     python -m training.nano.calibration DATA_FOLDER --model FOLDER --pairs 500
 
-A pair is a held-out page and one of its own lines. Writes `anchorfold.json` into the model's folder.
+Pairs are held-out pages and a phrase of each as its query. Writes `anchorfold.json` into the model folder.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from PIL import Image
 import anchorfold
 from anchorfold.attention.layer_settings import CALIBRATION_FILE, write_settings
 from anchorfold.evaluation.calibration import calibrate
+from anchorfold.evaluation.calibration_pairs import PairSource
 from training.nano.corpus import load_page
 from training.nano.labels import group_words
 
 
-def line_pairs(data: Path, count: int, seed: int = 42) -> Iterator[tuple[str, Image.Image]]:
-    """A run of four to eight words of a page as its query."""
+def sample_pairs(data: Path, count: int, seed: int = 42) -> Iterator[tuple[str, Image.Image]]:
+    """Yield pages with four to eight consecutive words as their query."""
     rng = random.Random(seed)
     paths = sorted((data / "pages" / "held_out").glob("*.npz"))
     rng.shuffle(paths)
@@ -35,12 +36,14 @@ def line_pairs(data: Path, count: int, seed: int = 42) -> Iterator[tuple[str, Im
 
 
 def main() -> None:
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--pairs", type=int, default=500)
     arguments = parser.parse_args()
-    calibration = calibrate(anchorfold.load(arguments.model), line_pairs(arguments.data, arguments.pairs))
+    pairs = PairSource(lambda: sample_pairs(arguments.data, arguments.pairs))
+    calibration = calibrate(anchorfold.load(arguments.model), pairs)
     for depth, profile in calibration.profiles.items():
         mean = sum(calibration.values[depth]) / len(calibration.values[depth])
         layers = "  ".join(f"{v:6.2f}" for v in profile)

@@ -1,4 +1,4 @@
-"""The words that a batch is asked about: printed ones, and absent ones that are hard to tell from them."""
+"""Candidate words of a batch: its printed words and hard negatives."""
 
 from __future__ import annotations
 
@@ -10,73 +10,74 @@ import torch
 from torch import Tensor
 
 from anchorfold.backbones.nano.model import NanoModel
-from anchorfold.backbones.nano.query import WordIndex
+from anchorfold.backbones.nano.query import Vocabulary
 from anchorfold.backbones.nano.text import LETTERS
 from training.nano import losses
 from training.nano.examples import Example
 
-RANDOM, FREQUENT = 2000, 300  # absent words of a batch: any, and common on pages
-ALTERED = 300  # absent words of a batch that differ from printed ones in a letter, or are a piece of one
-PROBES, NEIGHBOURS = 200, 6  # printed words of a batch whose nearest absent ones are asked about too
+RANDOM, FREQUENT = 2000, 300  # random and frequent absent words per batch
+MISSPELLED = 300  # misspelled printed words per batch
+PROBES, NEIGHBOURS = 200, 6  # printed words per batch whose nearest words are added, and how many each
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Words of a batch and their unit `vectors (W, 128)`; the first `printed` of them stand on one of its pieces."""
+    """Words of a batch and their unit `vectors (w, 128)`; the first `printed` words occur in one of its crops."""
 
     words: list[str]
     vectors: Tensor
     printed: int
 
     @cached_property
-    def number(self) -> dict[str, int]:
+    def index(self) -> dict[str, int]:
+        """Positions of the words."""
         return {word: i for i, word in enumerate(self.words)}
 
     def labels(self, batch: list[Example]) -> tuple[Tensor, Tensor]:
-        """`(k, 2)` patch (counted over all pieces) and word numbers, `(k,)` shares."""
+        """Return `(k, 2)` pairs of patch (counted over all crops) and word, and `(k,)` their shares."""
         pairs, shares, start = [], [], 0
         for e in batch:
-            local = torch.tensor([self.number[w] for w in e.words], dtype=torch.long)
+            local = torch.tensor([self.index[w] for w in e.words], dtype=torch.long)
             if len(e.pairs):
                 pairs.append(torch.stack((e.pairs[:, 0] + start, local[e.pairs[:, 1]]), 1))
                 shares.append(e.shares)
-            start += len(e.kept)
+            start += len(e.patches)
         return torch.cat(pairs), torch.cat(shares)
 
-    def on(self, example: Example) -> Tensor:
-        """`(W,)` which of the words are printed on a piece."""
-        here = torch.zeros(len(self.words), dtype=torch.bool)
-        here[[self.number[w] for w in example.words]] = True
-        return here
+    def mark_present(self, example: Example) -> Tensor:
+        """Return a mask `(w,)` of the words that occur in a crop."""
+        present = torch.zeros(len(self.words), dtype=torch.bool)
+        present[[self.index[w] for w in example.words]] = True
+        return present
 
 
-class WordPool:
-    """Draws candidates; finds each word's nearest ones, alike in spelling or in meaning."""
+class CandidateSampler:
+    """Samples candidates, including words that are similar in spelling or meaning."""
 
-    def __init__(self, model: NanoModel, index: WordIndex) -> None:
-        self.model, self.index = model, index
+    def __init__(self, model: NanoModel, vocabulary: Vocabulary) -> None:
+        self.model, self.vocabulary = model, vocabulary
         with torch.no_grad():
-            self.vectors = model.embed_words(*index.lookup(index.words))
-        self.frequent = [w for w in index.words[: 2 * FREQUENT] if len(w) > 3][:FREQUENT]
+            self.vectors = model.embed_words(*vocabulary.lookup(vocabulary.words))
+        self.frequent = [w for w in vocabulary.words[: 2 * FREQUENT] if len(w) > 3][:FREQUENT]
 
     @torch.no_grad()
-    def draw(self, batch: list[Example], rng: random.Random) -> Candidates:
-        """All words of the batch, and absent ones."""
+    def sample(self, batch: list[Example], rng: random.Random) -> Candidates:
+        """Sample the words of the batch and absent words."""
         texts = list(dict.fromkeys(w for e in batch for w in e.words))
-        words = self.index.words
-        probes = self.model.embed_words(*self.index.lookup(rng.sample(texts, min(PROBES, len(texts)))))
+        words = self.vocabulary.words
+        probes = self.model.embed_words(*self.vocabulary.lookup(rng.sample(texts, min(PROBES, len(texts)))))
         near = (probes @ self.vectors.T).topk(min(NEIGHBOURS, len(words))).indices.unique().tolist()
-        changed = [altered(w, rng) for w in rng.sample(texts, min(ALTERED, len(texts))) if len(w) > 2]
-        absent = rng.sample(words, min(RANDOM, len(words))) + [words[i] for i in near] + self.frequent + changed
-        drawn = list(dict.fromkeys(texts + absent))
-        return Candidates(drawn, self.model.embed_words(*self.index.lookup(drawn)), len(texts))
+        misspelled = [misspell(w, rng) for w in rng.sample(texts, min(MISSPELLED, len(texts))) if len(w) > 2]
+        absent = rng.sample(words, min(RANDOM, len(words))) + [words[i] for i in near] + self.frequent + misspelled
+        candidates = list(dict.fromkeys(texts + absent))
+        return Candidates(candidates, self.model.embed_words(*self.vocabulary.lookup(candidates)), len(texts))
 
 
-def altered(word: str, rng: random.Random) -> str:
-    """A word of three letters or more, misread: one letter another, left out or in the wrong place; or a half of it."""
+def misspell(word: str, rng: random.Random) -> str:
+    """Replace, drop or swap a letter of a word of at least three letters, or return one half of it."""
     i = rng.randrange(len(word) - 1)
     letters = LETTERS[26:] if word.isdigit() else LETTERS[:26]
-    ways = (
+    variants = (
         word[:i] + rng.choice(letters) + word[i + 1 :],
         word[: i + 1] + rng.choice(letters) + word[i + 2 :],
         word[:i] + word[i + 1 :],
@@ -84,38 +85,46 @@ def altered(word: str, rng: random.Random) -> str:
         word[: (len(word) + 1) // 2],
         word[len(word) // 2 :],
     )
-    return rng.choice(ways)
+    return rng.choice(variants)
 
 
-def word_losses(vectors: list[Tensor], batch: list[Example], candidates: Candidates) -> tuple[dict[str, Tensor], float]:
-    """Reading, finding and not pretending, for the patches `(N, 128)` of each piece; and the share read right."""
+def compute_word_losses(
+    vectors: list[Tensor], batch: list[Example], candidates: Candidates
+) -> tuple[dict[str, Tensor], float]:
+    """Compute the word losses for the patch vectors `(n, 128)` of each crop, and the reading accuracy."""
     pair, share = candidates.labels(batch)
     everything = torch.cat(vectors)
-    read, right = losses.reading_loss(everything, candidates.vectors, pair, share)
-    find = losses.finding_loss(everything, candidates.vectors[: candidates.printed], pair, share)
-    pretence = [
-        losses.pretence_loss(v, candidates.vectors, candidates.on(e)) for v, e in zip(vectors, batch, strict=True)
+    reading, accuracy = losses.reading_loss(everything, candidates.vectors, pair, share)
+    localization = losses.localization_loss(everything, candidates.vectors[: candidates.printed], pair, share)
+    absent = [
+        losses.absent_word_loss(v, candidates.vectors, candidates.mark_present(e))
+        for v, e in zip(vectors, batch, strict=True)
     ]
-    paper = torch.cat([v[e.paper] for v, e in zip(vectors, batch, strict=True)])
+    background = torch.cat([v[e.background] for v, e in zip(vectors, batch, strict=True)])
     parts = {
-        "read": read,
-        "find": find,
-        "pretence": torch.stack(pretence).mean(),
-        "paper": losses.paper_loss(paper, candidates.vectors),
+        "reading": reading,
+        "localization": localization,
+        "absent": torch.stack(absent).mean(),
+        "background": losses.background_loss(background, candidates.vectors),
     }
-    return parts, right.item()
+    return parts, accuracy.item()
 
 
-def folding_losses(
-    whole: list[Tensor],
+def compute_folding_losses(
+    full: list[Tensor],
     folded: list[Tensor],
     batch: list[Example],
     values: list[dict[str, float]],
     candidates: Candidates,
 ) -> tuple[Tensor, Tensor]:
-    """Which page holds a word, by the `folded (m, 128)` pages, and what folding lost of the `whole (N, 128)`.
+    """Compute the page loss and the retention loss of compressed pages.
 
-    `values` are the words of each piece and how likely a query asks for each.
+    Args:
+        full: `(n, 128)` vectors of each page.
+        folded: `(m, 128)` vectors of each compressed page.
+        batch: Labelled crops.
+        values: Words of each crop and how likely a query contains each.
+        candidates: Candidate words of the batch.
     """
     texts = candidates.words[: candidates.printed]
     sets = [set(e.words) for e in batch]
@@ -124,5 +133,5 @@ def folding_losses(
     words = candidates.vectors[: candidates.printed]
     return (
         losses.word_page_loss(folded, words, present, value),
-        losses.retention_loss(whole, folded, words, present, value),
+        losses.retention_loss(full, folded, words, present, value),
     )

@@ -1,10 +1,9 @@
-"""Real pages for training: render PDFs once, keep their characters' boxes as free labels.
+"""Render PDFs to training pages; the boxes of their characters are the labels.
 
     python -m training.nano.corpus PDF_FOLDER OUT_FOLDER --workers 2
 
-Every document gives a few pages. A page is stored as one `.npz`: the grey image (PNG bytes), and for
-every printed character its folded symbol and box in pixels. Documents are split by the hash of the
-package they came from, so that held-out pages come from packages that training never saw.
+At most eight pages per document are stored, one `.npz` each: the grey image (PNG bytes) and, for every printed
+character, its normalised symbol and its box in pixels. Packages are split by hash into training and held-out pages.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from PIL import Image
 
 from anchorfold.backbones.nano.text import fold_character
 
-PAGE_PIXELS = 1_000_000  # a little above the model's 1,600 patches x 512 pixels, so that crops can shrink
+PAGE_PIXELS = 1_000_000  # slightly more than the model's 1,600 patches of 512 pixels, so that crops can be scaled down
 PAGES_PER_DOCUMENT = 8
 MIN_CHARACTERS = 120
 
 
 def is_held_out(name: str) -> bool:
-    """One package in twelve is never trained on. `name` is `package-number.pdf`."""
+    """Return whether the package of `package-number.pdf` is held out: one in twelve."""
     package = name.rsplit("-", 1)[0]
     return int(hashlib.sha1(package.encode()).hexdigest(), 16) % 12 == 0
 
 
-def read_page(page: pdfium.PdfPage, pixels: int = PAGE_PIXELS) -> dict[str, np.ndarray] | None:
-    """Grey image and character boxes (left, top, right, bottom in pixels), or None for a page without text."""
+def extract_page(page: pdfium.PdfPage, pixels: int = PAGE_PIXELS) -> dict[str, np.ndarray] | None:
+    """Render a page and extract its character boxes (left, top, right, bottom in pixels); None without enough text."""
     width, height = page.get_size()
     if not (50 < width < 5000 and 50 < height < 5000):
         return None
@@ -74,6 +73,7 @@ def read_page(page: pdfium.PdfPage, pixels: int = PAGE_PIXELS) -> dict[str, np.n
 
 
 def render_document(job: tuple[Path, Path]) -> int:
+    """Render pages of a PDF into a folder and return their number; 0 if it was done before."""
     path, out = job
     marker = out / f"{path.stem}.done"
     if marker.exists():
@@ -87,7 +87,7 @@ def render_document(job: tuple[Path, Path]) -> int:
             if stored == PAGES_PER_DOCUMENT:
                 break
             page = document[number]
-            record = read_page(page)
+            record = extract_page(page)
             page.close()
             if record is not None:
                 arrays: dict[str, Any] = record
@@ -100,14 +100,14 @@ def render_document(job: tuple[Path, Path]) -> int:
 
 
 def load_page(path: Path) -> tuple[Image.Image, str, np.ndarray]:
-    """The stored image, its symbols as one string, and their boxes (n, 4) in pixels."""
+    """Load a stored page: image, symbols as one string, and their boxes `(n, 4)` in pixels."""
     record = np.load(path)
     image = Image.open(io.BytesIO(record["image"].tobytes()))
     return image, "".join(map(chr, record["symbols"])), split_ligatures(record["boxes"].astype(np.float32))
 
 
 def split_ligatures(boxes: np.ndarray) -> np.ndarray:
-    """Letters of a ligature all carry the box `(4,)` of the whole glyph: give each its part of it."""
+    """Divide the box of a ligature among its letters, which all have the box of the whole glyph; `(n, 4)`."""
     boxes = boxes.copy()
     same = np.flatnonzero((boxes[1:] == boxes[:-1]).all(1)) + 1
     for run in np.split(same, np.flatnonzero(np.diff(same) > 1) + 1) if len(same) else []:
@@ -118,6 +118,7 @@ def split_ligatures(boxes: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pdfs", type=Path)
     parser.add_argument("out", type=Path)
@@ -129,8 +130,8 @@ def main() -> None:
         (arguments.out / folder).mkdir(parents=True, exist_ok=True)
     jobs = [(p, arguments.out / ("held_out" if is_held_out(p.name) else "train")) for p in paths]
     total = 0
-    with multiprocessing.Pool(arguments.workers, maxtasksperchild=50) as pool:
-        for i, stored in enumerate(pool.imap_unordered(render_document, jobs), 1):
+    with multiprocessing.Pool(arguments.workers, maxtasksperchild=50) as sampler:
+        for i, stored in enumerate(sampler.imap_unordered(render_document, jobs), 1):
             total += stored
             if i % 100 == 0:
                 print(f"{i}/{len(jobs)} documents, {total} pages", flush=True)

@@ -1,4 +1,4 @@
-"""Labelled pieces for stages 2 and 3: which patch shows which word, and which words are likely to be asked for."""
+"""Labelled crops: which patch shows which word, and which words are likely in queries."""
 
 from __future__ import annotations
 
@@ -12,91 +12,101 @@ import torch
 from torch import Tensor
 
 from anchorfold.backbones.nano.query import UNKNOWN_WEIGHT
-from training.nano.crops import Pieces, to_tensor
-from training.nano.labels import character_map, group_words, patch_words
+from training.nano.crops import CropStream, to_tensor
+from training.nano.labels import assign_words, group_words, map_characters
 
-SIZES = (1, 2, 4, 8)  # the reader looks at the page at full, half, quarter and perhaps an eighth of the size
+SCALES = (1, 2, 4, 8)  # the reader processes full, half, quarter and optionally an eighth of the size
 
 
 @dataclass
 class Example:
-    """One piece with its labels: patches to keep, words, who owns them, and how large each is printed `(n,)`.
+    """Crop with its labels.
 
-    `paper` are those of the kept patches that surely show no word: blank ones, and ornament of invented pages (a real
-    page may show words in its pictures that its text layer does not know).
-    `characters` are the symbols under the reader's cells at each of the SIZES.
-    Which words matter is learnt from `real` pages alone: an invented one is about nothing.
+    Attributes:
+        pixels: `(1, H, W)` in [-1, 1].
+        patches: `(n,)` numbers of the patches that are used.
+        words: Words of the crop.
+        pairs: `(k, 2)` positions in `patches` and in `words`.
+        shares: `(k,)` share of the patch that the word covers.
+        sizes: `(words,)` relative type size of each word.
+        characters: Symbols of the reader's cells at each of the `SCALES`.
+        background: Positions in `patches` that show no word: blank patches, and graphics of synthetic pages (images of
+            real pages may contain words that the text layer does not).
+        real: Whether the crop is from a real page.
     """
 
     pixels: Tensor
-    kept: Tensor
+    patches: Tensor
     words: list[str]
     pairs: Tensor
     shares: Tensor
     sizes: Tensor
     characters: list[Tensor]
-    paper: Tensor
+    background: Tensor
     real: bool
 
 
-class WordPieces(Pieces):
-    """Pieces with word labels; of blank patches only a share is kept: they teach little and cost much."""
+class LabelledCrops(CropStream):
+    """Crops with word labels; only a share of the blank patches is used."""
 
     def __init__(
-        self, data: Path, fonts: Path, height: int, width: int, real: float, blank_kept: float, seed: int
+        self, data: Path, fonts: Path, height: int, width: int, real_share: float, blank_share: float, seed: int
     ) -> None:
-        super().__init__(data, fonts, height, width, real, seed)
-        self.blank_kept = blank_kept
+        super().__init__(data, fonts, height, width, real_share, seed)
+        self.blank_share = blank_share
 
     def sample(self, rng: random.Random) -> Example:
-        piece = self.piece(rng)
+        """Draw a crop and compute its labels."""
+        crop = self.draw_crop(rng)
         rows, columns = self.height // 16, self.width // 32
-        words = group_words(piece.symbols, piece.boxes)
-        pairs, shares = patch_words(words, rows, columns)
-        ink = inked(piece.pixels)
+        words = group_words(crop.symbols, crop.boxes)
+        pairs, shares = assign_words(words, rows, columns)
+        ink = has_ink(crop.pixels)
         shows = np.zeros(len(ink), bool)
         shows[pairs[:, 0]] = True
-        paper = ~shows & ~ink if piece.real else ~shows
+        background = ~shows & ~ink if crop.real else ~shows
         ink |= shows
-        chosen = np.flatnonzero(ink | (np.random.default_rng(rng.getrandbits(32)).random(len(ink)) < self.blank_kept))
-        if not len(chosen):
-            chosen = np.arange(8)
+        selected = np.flatnonzero(
+            ink | (np.random.default_rng(rng.getrandbits(32)).random(len(ink)) < self.blank_share)
+        )
+        if not len(selected):
+            selected = np.arange(8)
         position = np.full(rows * columns, -1)
-        position[chosen] = np.arange(len(chosen))
+        position[selected] = np.arange(len(selected))
         pairs[:, 0] = position[pairs[:, 0]]
         return Example(
-            to_tensor(piece.pixels), torch.from_numpy(chosen), words.texts, torch.from_numpy(pairs),
-            torch.from_numpy(shares), torch.from_numpy(word_sizes(words.boxes)),
-            [torch.from_numpy(character_map(piece.symbols, piece.boxes / part, self.height // part, self.width // part))
-             for part in SIZES],
-            torch.from_numpy(np.flatnonzero(paper[chosen])), piece.real,
+            to_tensor(crop.pixels), torch.from_numpy(selected), words.texts, torch.from_numpy(pairs),
+            torch.from_numpy(shares), torch.from_numpy(relative_sizes(words.boxes)),
+            [torch.from_numpy(map_characters(crop.symbols, crop.boxes / s, self.height // s, self.width // s))
+             for s in SCALES],
+            torch.from_numpy(np.flatnonzero(background[selected])), crop.real,
         )  # fmt: skip
 
 
-def inked(pixels: np.ndarray) -> np.ndarray:
-    """`(rows x columns,)` whether a patch of `pixels (H, W)` shows anything; grain of 4 x 4 pixels does not count."""
+def has_ink(pixels: np.ndarray) -> np.ndarray:
+    """Return a mask `(rows * columns,)` of the patches of `pixels (H, W)` that are not blank, ignoring fine grain."""
     rows, columns = pixels.shape[0] // 16, pixels.shape[1] // 32
     coarse = pixels.reshape(rows * 4, 4, columns * 8, 4).mean((1, 3), dtype=np.float32)
     cells = coarse.reshape(rows, 4, columns, 8)
     return (cells.max((1, 3)) - cells.min((1, 3))).flatten() > 24
 
 
-def word_sizes(boxes: np.ndarray) -> np.ndarray:
-    """`(n,)` how large each word is printed relative to the page's usual size, 0.6 to 2.5: titles are asked for."""
+def relative_sizes(boxes: np.ndarray) -> np.ndarray:
+    """Compute the type size `(n,)` of words relative to the median of the page, from 0.6 to 2.5."""
     if not len(boxes):
         return np.zeros(0, np.float32)
     height = boxes[:, 3] - boxes[:, 1]
     return np.clip(height / max(float(np.median(height)), 1e-3), 0.6, 2.5).astype(np.float32)
 
 
-def word_values(example: Example, weights: dict[str, float]) -> dict[str, float]:
-    """How much each distinct word of a piece is likely to be asked for.
+def estimate_query_weights(example: Example, weights: dict[str, float]) -> dict[str, float]:
+    """Estimate how likely a query contains each distinct word of a crop.
 
-    That is its rarity, more where it is printed large, times how often it is printed: what a page is about, it repeats.
+    The estimate is tf-idf times the squared relative type size: pages repeat what they are about, and titles are large.
     """
     sizes: dict[str, float] = {}
     for word, size in zip(example.words, example.sizes.tolist(), strict=True):
         if len(word) > 1 or word.isdigit():
             sizes[word] = max(sizes.get(word, 0.0), size)
-    often = Counter(example.words)
-    return {word: often[word] * weights.get(word, UNKNOWN_WEIGHT) * size**2 for word, size in sizes.items()}
+    counts = Counter(example.words)
+    return {word: counts[word] * weights.get(word, UNKNOWN_WEIGHT) * size**2 for word, size in sizes.items()}

@@ -1,11 +1,11 @@
-"""How often a word that is not on a page finds a patch above the score of a word that is.
+"""Measure false matches: how often an absent word scores higher on a page than a printed one.
 
     python -m training.nano.false_matches DATA_FOLDER FONT_FOLDER --model FOLDER --pages 40
 
-Kinds of pages: unseen documents, the same as scans, posters and slides in unseen fonts and words. Absent words are hard
-ones, half of them the nearest in spelling to printed words, half the words that pages (and so queries) hold most often.
-The rate is the share of all pairs (absent word, printed word) of a page that the absent one wins; for paper, ornament
-and text, the same when the absent word may only match patches of that sort.
+Pages are held-out documents, their scans, and posters and slides in held-out fonts and words. Half of the absent words
+are those nearest to printed words, half are the most frequent ones of the vocabulary. The rate is the share of pairs
+(absent word, printed word) of a page in which the absent word scores higher: over all patches, and with the absent word
+restricted to background, graphics or text.
 """
 
 from __future__ import annotations
@@ -22,51 +22,50 @@ from torch import Tensor
 
 import anchorfold
 from anchorfold.backbones.nano.retriever import Nano
-from training.nano import measuring_set
-from training.nano.evaluate import labelled_patches
-from training.nano.kinds import labelled_pages
+from training.nano import evaluation_set
+from training.nano.evaluate import label_patches, load_evaluation_pages
 from training.nano.labels import Words
 
 ABSENT = 200
-FREQUENT = 600  # of the vocabulary's head, short words left out: what queries ask for most
-SORTS = ("any patch", "paper", "ornament", "text")
+FREQUENT = 600  # most frequent words of the vocabulary that are considered
+PATCH_TYPES = ("any patch", "background", "graphics", "text")
 
 
-def absent_words(present: list[str], model: Nano, vectors: Tensor, rng: random.Random) -> list[str]:
-    """Words that are not printed: near to printed ones (`vectors (V, 128)` of all known words), or frequent."""
-    vocabulary, printed = model.words.words, set(present)
+def sample_absent_words(present: list[str], model: Nano, vectors: Tensor, rng: random.Random) -> list[str]:
+    """Sample absent words: nearest to printed ones (`vectors (v, 128)` of all known words), or frequent."""
+    vocabulary, printed = model.vocabulary.words, set(present)
     probes = rng.sample(present, min(ABSENT // 2, len(present)))
-    near = (vectors_of(model, probes) @ vectors.T).topk(12).indices.tolist()
+    near = (embed_texts(model, probes) @ vectors.T).topk(12).indices.tolist()
     hard = [next((vocabulary[i] for i in row if vocabulary[i] not in printed), "") for row in near]
     frequent = [w for w in vocabulary[:FREQUENT] if len(w) > 3 and w not in printed]
     return list(dict.fromkeys([w for w in hard if w] + rng.sample(frequent, min(ABSENT // 2, len(frequent)))))
 
 
-def vectors_of(model: Nano, words: list[str]) -> Tensor:
-    """`(n, 128)` unit vectors of words."""
-    return model.model.embed_words(*model.words.lookup(words)).float()
+def embed_texts(model: Nano, words: list[str]) -> Tensor:
+    """Compute unit vectors `(n, 128)` of words."""
+    return model.model.embed_words(*model.vocabulary.lookup(words)).float()
 
 
-def sorts_of_patches(pixels: np.ndarray, labelled: np.ndarray) -> np.ndarray:
-    """`(rows x columns,)` 1 for paper (nothing is seen), 2 for ornament, 3 for text; `labelled` patches show words."""
+def classify_patches(pixels: np.ndarray, labelled: np.ndarray) -> np.ndarray:
+    """Classify patches as background (1), graphics (2) or text (3, the `labelled` ones): `(rows * columns,)`."""
     rows, columns = pixels.shape[0] // 16, pixels.shape[1] // 32
     cells = pixels.reshape(rows, 16, columns, 32).transpose(0, 2, 1, 3).reshape(rows * columns, -1)
-    sorts = np.where(np.ptp(np.quantile(cells, [0.02, 0.98], axis=1), axis=0) > 40 / 127.5, 2, 1)
-    sorts[labelled] = 3
-    return sorts
+    types = np.where(np.ptp(np.quantile(cells, [0.02, 0.98], axis=1), axis=0) > 40 / 127.5, 2, 1)
+    types[labelled] = 3
+    return types
 
 
-def page_rates(
+def measure_page(
     model: Nano, image: Image.Image, symbols: str, boxes: np.ndarray, vectors: Tensor, rng: random.Random
 ) -> list[float] | None:
-    """A rate for each of SORTS, or None for a page with too few words; `vectors (V, 128)` of all known words."""
-    words, pairs, _ = labelled_patches(model.processor, image, symbols, boxes)
-    (encoded,) = model.encode_pages([image])
-    return patch_rates(model, encoded.vectors, image, words, pairs, vectors, rng)
+    """Measure a page: one rate per patch type, or None if it has too few words; `vectors (v, 128)` of known words."""
+    words, pairs, _ = label_patches(model.processor, image, symbols, boxes)
+    (encoded,) = model.encode_documents([image])
+    return measure_patches(model, encoded.vectors, image, words, pairs, vectors, rng)
 
 
 @torch.no_grad()
-def patch_rates(
+def measure_patches(
     model: Nano,
     patches: Tensor,
     image: Image.Image,
@@ -75,49 +74,50 @@ def patch_rates(
     vectors: Tensor,
     rng: random.Random,
 ) -> list[float] | None:
-    """As `page_rates`, from the vectors `(N, 128)` of the image's patches, its words and which patch shows which."""
+    """Measure a page from its patch vectors `(n, 128)`, its words, and pairs of patches and words."""
     present = [w for w in dict.fromkeys(words.texts) if len(w) > 3]
     if len(present) < 5:
         return None
     pixels = model.processor.preprocess([image])["pixel_values"][0, 0].numpy()
-    sorts = torch.from_numpy(sorts_of_patches(pixels, np.unique(pairs[:, 0])))
-    right = (vectors_of(model, present) @ patches.T).amax(1)
-    wrong = vectors_of(model, absent_words(present, model, vectors, rng)) @ patches.T
+    types = torch.from_numpy(classify_patches(pixels, np.unique(pairs[:, 0])))
+    present_scores = (embed_texts(model, present) @ patches.T).amax(1)
+    absent_scores = embed_texts(model, sample_absent_words(present, model, vectors, rng)) @ patches.T
     rates = []
-    for sort in range(len(SORTS)):
-        chosen = wrong if sort == 0 else wrong[:, sorts == sort]
-        best = chosen.amax(1) if chosen.shape[1] else torch.full((len(wrong),), -1.0)
-        rates.append(float((best[:, None] > right[None]).float().mean()))
+    for patch_type in range(len(PATCH_TYPES)):
+        scores = absent_scores if patch_type == 0 else absent_scores[:, types == patch_type]
+        best = scores.amax(1) if scores.shape[1] else torch.full((len(absent_scores),), -1.0)
+        rates.append(float((best[:, None] > present_scores[None]).float().mean()))
     return rates
 
 
 def measure(
     model: Nano, pages: Iterator[tuple[str, Image.Image, str, np.ndarray]], seed: int = 5
 ) -> dict[str, np.ndarray]:
-    """The mean rates of each kind of page."""
+    """Compute the mean rates per type of page."""
     rng = random.Random(seed)
     with torch.no_grad():
-        vectors = vectors_of(model, model.words.words)
+        vectors = embed_texts(model, model.vocabulary.words)
     rates: dict[str, list[list[float]]] = {}
     for kind, image, symbols, boxes in pages:
-        if (page := page_rates(model, image, symbols, boxes, vectors, rng)) is not None:
+        if (page := measure_page(model, image, symbols, boxes, vectors, rng)) is not None:
             rates.setdefault(kind, []).append(page)
     return {kind: np.mean(values, 0) for kind, values in rates.items()}
 
 
 def main() -> None:
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("fonts", type=Path)
     parser.add_argument("--model", default="nano")
-    parser.add_argument("--pages", type=int, default=40, help="pages of each kind")
-    parser.add_argument("--words", type=Path, default=measuring_set.WORD_LIST)
+    parser.add_argument("--pages", type=int, default=40, help="pages per type")
+    parser.add_argument("--words", type=Path, default=evaluation_set.WORD_LIST)
     parser.add_argument("--seed", type=int, default=5)
     arguments = parser.parse_args()
     model = anchorfold.load(arguments.model)
     assert isinstance(model, Nano)
-    pages = labelled_pages(arguments.data, arguments.fonts, arguments.words, arguments.pages, arguments.seed)
-    print("| kind of page | " + " | ".join(SORTS) + " |\n|---|" + "---:|" * len(SORTS))
+    pages = load_evaluation_pages(arguments.data, arguments.fonts, arguments.words, arguments.pages, arguments.seed)
+    print("| pages | " + " | ".join(PATCH_TYPES) + " |\n|---|" + "---:|" * len(PATCH_TYPES))
     for kind, rates in measure(model, pages, arguments.seed).items():
         print(f"| {kind} | " + " | ".join(f"{100 * r:.1f} %" for r in rates) + " |", flush=True)
 

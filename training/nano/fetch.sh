@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Training material from Debian's free packages: PDFs for pages, fonts for invented ones. Needs root for apt-file.
+# Download training material from Debian packages: PDFs, and fonts for synthetic pages. Requires root for apt-file.
 #   bash training/nano/fetch.sh WORK_FOLDER
-# Packages of the development corpora are left out: they are for measuring only.
+# Packages of the development corpora are excluded: they are used for evaluation only.
 set -euo pipefail
 work=$1
 mkdir -p "$work"/{debs,fontdebs,pdfs,fonts}
-apt-get update -q && apt-get install -y -q apt-file && apt-file update
+apt-get update -q && apt-get install -y -q -o DPkg::Lock::Timeout=600 apt-file && apt-file update
 measured='lilypond|debian-faq|installation-guide|debian-reference|developers-reference|packaging-tutorial|eyes17|msc-gen|drbd'
 
 sizes() { xargs apt-cache show --no-all-versions 2>/dev/null | awk '/^Package:/{p=$2} /^Size:/{print p, $2}'; }

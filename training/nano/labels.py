@@ -1,4 +1,4 @@
-"""From characters and their boxes to what each cell and each patch of a page should read."""
+"""Labels of cells and patches, from the characters of a page and their boxes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from anchorfold.backbones.nano.text import CHARACTERS, LETTERS
 INDEX = {c: i for i, c in enumerate(CHARACTERS)}
 BLANK = len(CHARACTERS)
 IGNORE = -100
-READABLE = (8.0, 40.0)  # line heights in pixels that one scale of the reader is asked to name
+READABLE = (8.0, 40.0)  # range of line heights in pixels that the reader is trained on at one scale
 
 
 @dataclass
 class Words:
-    """Words of a page: `texts`, `boxes (n, 4)` in pixels."""
+    """Words of a page: `texts` and `boxes (n, 4)` in pixels."""
 
     texts: list[str]
     boxes: np.ndarray
 
 
 def group_words(symbols: str, boxes: np.ndarray) -> Words:
-    """Join neighbouring letters and digits into words: same line, no gap wider than a thin space."""
+    """Join adjacent letters and digits into words: same line, no gap wider than a thin space."""
     texts: list[str] = []
     spans: list[tuple[int, int]] = []
     if len(symbols):
@@ -42,8 +42,12 @@ def group_words(symbols: str, boxes: np.ndarray) -> Words:
     return Words(texts, np.array(merged, np.float32).reshape(-1, 4))
 
 
-def character_map(symbols: str, boxes: np.ndarray, height: int, width: int) -> np.ndarray:
-    """`(height/8, width/4)` symbol under each sampling point of the reader; BLANK on paper, IGNORE where unreadable."""
+def map_characters(symbols: str, boxes: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Map the symbols to the classification points of the reader.
+
+    Returns:
+        `(height / 8, width / 4)` symbol numbers; `BLANK` on background, `IGNORE` where the size is unreadable.
+    """
     labels = np.full((height // 8, width // 4), BLANK, np.int64)
     tall = boxes[:, 3] - boxes[:, 1]
     margin = 0.08 * tall
@@ -56,13 +60,16 @@ def character_map(symbols: str, boxes: np.ndarray, height: int, width: int) -> n
     return labels
 
 
-def patch_words(words: Words, rows: int, columns: int, ph: int = 16, pw: int = 32) -> tuple[np.ndarray, np.ndarray]:
-    """Which word each patch should stand for: `(k, 2)` patch and word numbers and `(k,)` shares that sum to 1 a patch.
+def assign_words(words: Words, rows: int, columns: int, ph: int = 16, pw: int = 32) -> tuple[np.ndarray, np.ndarray]:
+    """Assign words to patches by overlap.
 
-    A word claims the area of its box (its middle band, as line boxes touch) inside the patch; a patch
-    stands for its two largest claims if they are worth reading.
+    The overlap uses the middle band of a word's box, because the boxes of adjacent lines touch. A patch is labelled
+    with at most two words, those with the largest overlaps above a minimum.
+
+    Returns:
+        `(k, 2)` patch and word numbers, and `(k,)` shares, which sum to 1 per patch.
     """
-    claims: dict[int, list[tuple[float, int]]] = {}
+    overlaps: dict[int, list[tuple[float, int]]] = {}
     for number, (left, high, right, low) in enumerate(words.boxes):
         band = 0.2 * (low - high)
         top, bottom = high + band, low - band
@@ -72,10 +79,10 @@ def patch_words(words: Words, rows: int, columns: int, ph: int = 16, pw: int = 3
             for c in range(max(int(left // pw), 0), min(int(right // pw) + 1, columns)):
                 covered = tall * (min(right, (c + 1) * pw) - max(left, c * pw))
                 if covered > 0.08 * ph * pw or covered > 0.45 * area:
-                    claims.setdefault(r * columns + c, []).append((covered, number))
+                    overlaps.setdefault(r * columns + c, []).append((covered, number))
     pairs, shares = [], []
-    for patch, claimed in claims.items():
-        best = sorted(claimed, reverse=True)[:2]
+    for patch, words_here in overlaps.items():
+        best = sorted(words_here, reverse=True)[:2]
         total = sum(c for c, _ in best)
         for covered, number in best:
             pairs.append((patch, number))

@@ -1,4 +1,4 @@
-"""A coloured sheet to compose posters and slides on: text that notes its characters, backgrounds, shapes and icons."""
+"""Canvas of synthetic posters and slides, which records the characters drawn on it."""
 
 from __future__ import annotations
 
@@ -12,37 +12,48 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from anchorfold.backbones.nano.text import fold_character
-from training.nano.synth import letter_width, load_font
+from training.nano.synthetic_text import load_font, measure_character
 
 Colour = tuple[int, int, int]
 Area = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 
 
-def grey_of(colour: Colour) -> float:
-    """What a colour becomes in grey, 0 to 255."""
+def to_grey(colour: Colour) -> float:
+    """Convert a colour to grey, 0 to 255."""
     return 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2]
 
 
-def some_colour(rng: random.Random, low: float, high: float) -> Colour:
-    """A random colour whose grey lies between two values of 0 to 255."""
+def sample_colour(rng: random.Random, low: float, high: float) -> Colour:
+    """Sample a colour whose grey value is between `low` and `high` (0 to 255)."""
     while True:
         r, g, b = colorsys.hsv_to_rgb(rng.random(), rng.random() ** 0.7, rng.uniform(0.05, 1))
         colour = (round(255 * r), round(255 * g), round(255 * b))
-        if low <= grey_of(colour) <= high:
+        if low <= to_grey(colour) <= high:
             return colour
 
 
-def readable_on(back: float, rng: random.Random, contrast: float = 95) -> Colour:
-    """A colour for letters on a background of grey `back`: plain white or black mostly, else one that is far enough."""
+def choose_text_colour(back: float, rng: random.Random, contrast: float = 95) -> Colour:
+    """Choose a text colour for a background of grey `back`: mostly black or white, else one of sufficient contrast."""
     light = back < 128
     if rng.random() < 0.6:
         return (255, 255, 255) if light else (rng.choice([0, 20, 40]),) * 3
-    return some_colour(rng, min(back + contrast, 235), 255) if light else some_colour(rng, 0, max(back - contrast, 20))
+    return (
+        sample_colour(rng, min(back + contrast, 235), 255) if light else sample_colour(rng, 0, max(back - contrast, 20))
+    )
 
 
 @dataclass(frozen=True)
 class Style:
-    """How a sheet is set: two typefaces, a body size in pixels, its background's grey, its colours."""
+    """Typography and colours of a sheet.
+
+    Attributes:
+        display: Font file of titles.
+        plain: Font file of body text.
+        body: Body size in pixels.
+        back: Grey value of the background.
+        ink: Text colour.
+        accents: Accent colours.
+    """
 
     display: str
     plain: str
@@ -53,7 +64,7 @@ class Style:
 
 
 class Sheet:
-    """An RGB image that remembers every character printed on it and its box."""
+    """RGB image that records every character drawn on it with its box."""
 
     def __init__(self, width: int, height: int, colour: Colour) -> None:
         self.image = Image.new("RGB", (width, height), colour)
@@ -61,23 +72,23 @@ class Sheet:
         self.symbols: list[str] = []
         self.boxes: list[Area] = []
 
-    def labelled(self) -> tuple[Image.Image, str, np.ndarray]:
-        """The image, its symbols and their boxes `(n, 4)` in pixels."""
+    def export_labels(self) -> tuple[Image.Image, str, np.ndarray]:
+        """Return the image, its symbols and their boxes `(n, 4)` in pixels."""
         return self.image, "".join(self.symbols), np.array(self.boxes, np.float32).reshape(-1, 4)
 
-    def line(
+    def draw_line(
         self, x: float, y: float, text: str, font: ImageFont.FreeTypeFont, fill: Colour, shadow: bool = False
     ) -> None:
-        """Print a line that begins at `x` and stands on `y`."""
+        """Draw a line of text from `x` on the baseline `y`."""
         ascent, descent = font.getmetrics()
         ascent, descent = min(ascent, round(1.1 * font.size)), min(descent, round(0.35 * font.size))
         for word in text.split():
             if shadow:
-                dark = (0, 0, 0) if grey_of(fill) > 128 else (255, 255, 255)
+                dark = (0, 0, 0) if to_grey(fill) > 128 else (255, 255, 255)
                 self.draw.text((x + font.size / 14, y + font.size / 14), word, fill=dark, font=font, anchor="ls")
             self.draw.text((x, y), word, fill=fill, font=font, anchor="ls")
             width = font.getlength(word)
-            alone = [letter_width(font, character) for character in word]
+            alone = [measure_character(font, character) for character in word]
             edges = [e * width / (sum(alone) or 1) for e in itertools.accumulate(alone, initial=0.0)]
             for i, character in enumerate(word):
                 if symbol := fold_character(character):
@@ -85,7 +96,7 @@ class Sheet:
                     self.boxes.append((x + edges[i], y - ascent, x + edges[i + 1], y + descent))
             x += width + (font.getlength(" ") or font.size * 0.3)
 
-    def write(
+    def draw_text(
         self,
         area: Area,
         text: str,
@@ -96,15 +107,18 @@ class Sheet:
         middle: bool = False,
         shadow: bool = False,
     ) -> float:
-        """Wrap a text into an area, smaller (to 9 pixels) if it must be to fit; returns where it ends below.
+        """Draw wrapped text in an area, reducing the size down to 9 pixels if necessary.
 
-        What does not fit even so is not printed.
+        Text that does not fit at 9 pixels is not drawn.
+
+        Returns:
+            The lower end of the text.
         """
         left, top, right, bottom = area
         while True:
             font = load_font(path, max(round(size), 9))
             pitch = font.size * 1.22
-            lines = wrap(text, font, right - left)
+            lines = wrap_text(text, font, right - left)
             if lines is not None and len(lines) * pitch <= bottom - top:
                 break
             if font.size == 9:
@@ -114,12 +128,12 @@ class Sheet:
         for line in lines:
             spare = right - left - font.getlength(line)
             x = left + {"left": 0.0, "centre": 0.5 * spare, "right": spare}[align]
-            self.line(x, y, line, font, fill, shadow)
+            self.draw_line(x, y, line, font, fill, shadow)
             y += pitch
         return y - font.size * 0.7
 
-    def paint(self, area: Area, rng: random.Random, dark: Colour, light: Colour) -> None:
-        """A gradient, stripes or a cloudy texture between two colours: what photographs and gradients do to text."""
+    def draw_texture(self, area: Area, rng: random.Random, dark: Colour, light: Colour) -> None:
+        """Draw a gradient, stripes or a cloud texture between two colours."""
         left, top, right, bottom = (round(v) for v in area)
         width, height = max(right - left, 1), max(bottom - top, 1)
         kind = rng.random()
@@ -140,8 +154,8 @@ class Sheet:
         colours = np.array(dark) + mix[..., None] * (np.array(light) - np.array(dark))
         self.image.paste(Image.fromarray(colours.astype(np.uint8)), (left, top))
 
-    def shape(self, area: Area, fill: Colour, rng: random.Random) -> None:
-        """A box, rounded box, disc, hexagon, arrow or speech bubble that words can stand in."""
+    def draw_shape(self, area: Area, fill: Colour, rng: random.Random) -> None:
+        """Draw a box, rounded box, disc, hexagon, arrow or speech bubble as a background for words."""
         left, top, right, bottom = area
         width, height = right - left, bottom - top
         match rng.randrange(6):
@@ -184,8 +198,8 @@ class Sheet:
                     [(x, bottom - 1), (x + 0.2 * height, bottom - 1), (x, bottom + 0.25 * height)], fill=fill
                 )
 
-    def icon(self, x: float, y: float, size: float, fill: Colour, back: Colour, rng: random.Random) -> None:
-        """A pictogram of a few shapes in a square whose middle is given: a person, a cup, a star, or any."""
+    def draw_icon(self, x: float, y: float, size: float, fill: Colour, back: Colour, rng: random.Random) -> None:
+        """Draw an icon centred at (`x`, `y`): a person, a cup, a star or random shapes."""
         half = size / 2
         match rng.randrange(4):
             case 0:
@@ -210,8 +224,8 @@ class Sheet:
                     rng.choice([self.draw.ellipse, self.draw.rectangle])(box, fill=rng.choice([fill, fill, back]))
 
 
-def wrap(text: str, font: ImageFont.FreeTypeFont, width: float) -> list[str] | None:
-    """Lines no wider than `width` pixels, or None if a word is wider."""
+def wrap_text(text: str, font: ImageFont.FreeTypeFont, width: float) -> list[str] | None:
+    """Wrap text to lines of at most `width` pixels; None if a word is wider."""
     lines: list[str] = []
     for word in text.split():
         if font.getlength(word) > width:

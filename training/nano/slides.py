@@ -1,8 +1,8 @@
-"""Invented slides: big type, few words, dark themes, footers that every slide of a deck repeats.
+"""Draw synthetic slides: large type, few words, dark themes, footers.
 
     python -m training.nano.slides FONTS TO --pages 300
 
-makes a measuring set (fonts and words that training never drew) with `queries.jsonl`; training draws its own.
+generates an evaluation set with `queries.jsonl`, in fonts and words that are not used in training.
 """
 
 from __future__ import annotations
@@ -10,31 +10,35 @@ from __future__ import annotations
 import argparse
 import random
 
-from training.nano import measuring_set
+from training.nano import evaluation_set
 from training.nano.posters import BLOCKS, choose_style
-from training.nano.script import Script
-from training.nano.sheet import Sheet, Style, grey_of, readable_on, some_colour
+from training.nano.sheet import Sheet, Style, choose_text_colour, sample_colour, to_grey
+from training.nano.text_generator import TextGenerator
 
 
-def slide(rng: random.Random, script: Script, fonts: tuple[str, ...], width: int, height: int, body: float) -> Sheet:
-    """A slide of `width x height` pixels with body text of `body` pixels."""
+def compose_slide(
+    rng: random.Random, script: TextGenerator, fonts: tuple[str, ...], width: int, height: int, body: float
+) -> Sheet:
+    """Draw a slide of `width x height` pixels with body text of `body` pixels."""
     style, back = choose_style(rng, fonts, body, dark=0.6)
     sheet = Sheet(width, height, back)
     if rng.random() < 0.25:
-        low, high = ((0, 40), (50, 110)) if grey_of(back) < 128 else ((170, 210), (220, 255))
-        sheet.paint((0, 0, width, height), rng, some_colour(rng, *low), some_colour(rng, *high))
-        style = Style(style.display, style.plain, body, style.back, readable_on(style.back, rng, 140), style.accents)
+        low, high = ((0, 40), (50, 110)) if to_grey(back) < 128 else ((170, 210), (220, 255))
+        sheet.draw_texture((0, 0, width, height), rng, sample_colour(rng, *low), sample_colour(rng, *high))
+        style = Style(
+            style.display, style.plain, body, style.back, choose_text_colour(style.back, rng, 140), style.accents
+        )
     margin, ink = width * rng.uniform(0.04, 0.1), style.ink
     head = height * rng.uniform(0.14, 0.26)
     if rng.random() < 0.3:
         colour = rng.choice(style.accents)
         sheet.draw.rectangle((0, 0, width, head), fill=colour)
-        ink = readable_on(grey_of(colour), rng)
+        ink = choose_text_colour(to_grey(colour), rng)
     align = rng.choice(["left", "left", "centre"])
-    if rng.random() < 0.12:  # a slide that only opens a chapter
-        sheet.write(
+    if rng.random() < 0.12:  # section title
+        sheet.draw_text(
             (margin, 0.25 * height, width - margin, 0.75 * height),
-            script.title(),
+            script.make_title(),
             style.display,
             height * rng.uniform(0.1, 0.18),
             style.ink,
@@ -42,9 +46,9 @@ def slide(rng: random.Random, script: Script, fonts: tuple[str, ...], width: int
             True,
         )
         return sheet
-    sheet.write(
+    sheet.draw_text(
         (margin, 0.1 * head, width - margin, 0.95 * head),
-        script.title(),
+        script.make_title(),
         style.display,
         height * rng.uniform(0.07, 0.12),
         ink,
@@ -64,15 +68,15 @@ def slide(rng: random.Random, script: Script, fonts: tuple[str, ...], width: int
             sheet.draw.ellipse(
                 (margin, y + 0.4 * body, margin + 0.5 * body, y + 0.9 * body), fill=rng.choice(style.accents)
             )
-        text = script.heading() if rng.random() < 0.35 else script.sentence(rng.randint(2, 8))
-        y = sheet.write((x, y, middle, bottom), text, style.plain, body, style.ink) + rng.uniform(0.6, 1.2) * body
+        text = script.make_heading() if rng.random() < 0.35 else script.make_sentence(rng.randint(2, 8))
+        y = sheet.draw_text((x, y, middle, bottom), text, style.plain, body, style.ink) + rng.uniform(0.6, 1.2) * body
     if split:
         small = Style(style.display, style.plain, 0.75 * body, style.back, style.ink, style.accents)
         rng.choice(BLOCKS[3:])(sheet, (middle + 0.6 * margin, top, width - margin, bottom), script, small, rng)
     if rng.random() < 0.5:
-        sheet.write(
+        sheet.draw_text(
             (margin, 0.94 * height, width - margin, height),
-            script.sentence(3),
+            script.make_sentence(3),
             style.plain,
             0.5 * body,
             style.ink,
@@ -81,15 +85,16 @@ def slide(rng: random.Random, script: Script, fonts: tuple[str, ...], width: int
     return sheet
 
 
-def draw_slide(rng: random.Random, script: Script, fonts: tuple[str, ...]) -> Sheet:
-    """A slide of the measuring set: 16:9 or 4:3."""
+def draw_slide(rng: random.Random, script: TextGenerator, fonts: tuple[str, ...]) -> Sheet:
+    """Draw a slide of the evaluation set: 16:9 or 4:3."""
     width, height = rng.choice([(1440, 810), (1280, 960)])
-    return slide(rng, script, fonts, width, height, height * rng.uniform(0.035, 0.065))
+    return compose_slide(rng, script, fonts, width, height, height * rng.uniform(0.035, 0.065))
 
 
 def main() -> None:
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    measuring_set.run(parser, draw_slide, "slide")
+    evaluation_set.run_cli(parser, draw_slide, "slide")
 
 
 if __name__ == "__main__":

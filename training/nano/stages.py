@@ -1,8 +1,9 @@
-"""The stages after reading: how each samples and weighs, and the model that it begins with."""
+"""Training stages after reading, the runs that combine them, and the model that a run starts from."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,97 +15,158 @@ from transformers.masking_utils import sdpa_mask
 
 from anchorfold.backbones.nano.config import NanoConfig
 from anchorfold.backbones.nano.model import NanoModel
-from anchorfold.backbones.nano.query import WordIndex
+from anchorfold.backbones.nano.query import Vocabulary
 from anchorfold.backbones.nano.stem import PatchStem
 from training.nano import checkpoint
-from training.nano.silence import make_room
+from training.nano.null_dimensions import reserve_null_dimensions
 
 
 @dataclass(frozen=True)
 class Stage:
-    """How one stage samples and weighs."""
+    """Sampling and loss weights of one kind of step.
+
+    Attributes:
+        height, width: Size of a crop in pixels.
+        batch: Crops per step.
+        real_share: Share of crops from real pages; the rest is synthetic.
+        learning_rate: Peak learning rate.
+        blank_share: Share of blank patches that are kept; they teach little and cost time.
+        frozen: Submodules that are not trained.
+        absent_weight: Weight of the losses on absent words and on background patches.
+        page_weight: Weight of the loss on compressed pages.
+        retention_weight: Weight of the loss on what folding removes from each word's best match.
+        centrality_weight: Weight of the losses on where attention goes.
+        universal: Number of AGC's universal tokens.
+    """
 
     height: int
     width: int
     batch: int
-    real: float
-    rate: float
-    frozen_stem: bool
-    page_loss: float
-    retention: float
-    centrality: float
-    blank_kept: float
-    pretence: float = 0.0
+    real_share: float
+    learning_rate: float
+    blank_share: float
+    frozen: tuple[str, ...] = ()
+    absent_weight: float = 0.0
+    page_weight: float = 0.0
+    retention_weight: float = 0.0
+    centrality_weight: float = 0.0
     universal: int = 0
 
 
+READER = ("stem.reader",)
 STAGES = {
-    "words": Stage(384, 640, 4, 0.9, 2e-3, True, 0.0, 0.0, 0.05, 0.25),
-    "crops": Stage(384, 640, 4, 0.5, 5e-4, False, 0.0, 0.0, 0.0, 0.25, pretence=0.5),
-    "pages": Stage(1024, 768, 2, 0.6, 5e-4, False, 0.5, 1.5, 1.0, 0.4, pretence=0.5),
-    "agc": Stage(1024, 768, 2, 0.7, 6e-4, True, 0.5, 1.5, 0.0, 0.4, universal=128),
+    "words": Stage(384, 640, 4, 0.9, 2e-3, 0.25, READER, centrality_weight=0.05),
+    "crops": Stage(384, 640, 4, 0.5, 5e-4, 0.25, absent_weight=0.5),
+    "pages": Stage(1024, 768, 2, 0.6, 5e-4, 0.4, (), 0.5, page_weight=0.5, retention_weight=1.5, centrality_weight=1.0),
+    "agc": Stage(1024, 768, 2, 0.7, 6e-4, 0.4, READER, page_weight=0.5, retention_weight=1.5, universal=128),
 }
-MIXES = {  # steps of the one for steps of the other
-    "mixed": (("crops", 4), ("pages", 1)),
-    "settled": (("crops", 1), ("pages", 2)),
+# Reading alone: no term for attention, folding or compressed pages. The stem is trained already.
+STAGES |= {
+    "neutral-crops": replace(STAGES["crops"], frozen=("stem",)),
+    "neutral-pages": replace(
+        STAGES["pages"], frozen=("stem",), page_weight=0.0, retention_weight=0.0, centrality_weight=0.0
+    ),
 }
 
 
-def record_attention(module, query, key, value, attention_mask=None, **kwargs):
-    """Scaled-dot-product attention that leaves its queries and keys on the module."""
-    module.recorded = (query, key)
+@dataclass(frozen=True)
+class Run:
+    """A sequence of training steps drawn from one or several stages.
+
+    Attributes:
+        parts: Names of stages and their relative frequencies. The first one defines what is trained, and how fast.
+        is_causal: Train with a causal attention mask over the patches in reading order.
+        reset_layers: Layers whose query and key projections are re-initialised at the start, so that their
+            attention is learned by this run alone.
+    """
+
+    parts: tuple[tuple[str, int], ...]
+    is_causal: bool = False
+    reset_layers: tuple[int, ...] = ()
+
+
+NEUTRAL = Run((("neutral-crops", 2), ("neutral-pages", 1)), reset_layers=tuple(range(6)))
+RUNS = {name: Run(((name, 1),)) for name in STAGES} | {
+    "mixed": Run((("crops", 4), ("pages", 1))),
+    "settled": Run((("crops", 1), ("pages", 2))),
+    "neutral": NEUTRAL,
+    "neutral-causal": replace(NEUTRAL, is_causal=True),
+}
+
+
+def capture_attention(module, query, key, value, attention_mask=None, **kwargs):
+    """Compute scaled-dot-product attention and store the queries and keys on the module."""
+    module.captured = (query, key)
     return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
 
 
-def recorded(model: NanoModel, layer: int) -> tuple[Tensor, Tensor]:
-    """Queries and keys `(B, H, T, d)` of a layer in the last pass."""
+def captured_attention(model: NanoModel, layer: int) -> tuple[Tensor, Tensor]:
+    """Return queries and keys `(B, H, T, d)` of a layer in the last forward pass."""
     attention: Any = model.layers[layer].self_attn
-    query, key = attention.recorded
+    query, key = attention.captured
     return query, key
 
 
-AttentionInterface.register("nano_record", record_attention)
-AttentionMaskInterface.register("nano_record", sdpa_mask)
+AttentionInterface.register("nano_capture", capture_attention)
+AttentionMaskInterface.register("nano_capture", sdpa_mask)
+
+
+@torch.no_grad()
+def reset_attention(model: NanoModel, layers: Iterable[int]) -> None:
+    """Re-initialise the query and key projections of some layers, which makes their attention uniform."""
+    for number in layers:
+        attention: Any = model.layers[number].self_attn
+        rows = slice(0, 2 * model.config.hidden_size)
+        torch.nn.init.trunc_normal_(attention.qkv.weight[rows], std=0.02)
+        attention.qkv.bias[rows] = 0
 
 
 def load_start(
-    data: Path, start: Path | None = None, universal: int = 0, eighth: bool = False
-) -> tuple[NanoModel, WordIndex, dict[str, float]]:
-    """A model with the stem of stage 1 and the tables of stage 0, or an exported one to go on with.
+    data: Path, start: Path | None = None, universal: int = 0, *,
+    eighth_scale: bool = False, is_causal: bool = False, rope_fixed_pairs: int | None = None,
+) -> tuple[NanoModel, Vocabulary, dict[str, float]]:  # fmt: skip
+    """Load the model that a run starts from.
 
-    `universal` tokens for AGC are new registers behind those that it has. With `eighth` it looks at an eighth of the
-    size too: if it did not before, what it sees there counts for nothing yet.
+    Args:
+        data: Folder with the checkpoints of stages 0 and 1, which provide tables and stem if there is no `start`.
+        start: Exported model to continue from.
+        universal: Number of AGC's universal tokens, appended to the register tokens.
+        eighth_scale: Read an eighth of the size too; new weights are zero, so that outputs do not change at first.
+        is_causal: Mask later patches. A causal `start` stays causal.
+        rope_fixed_pairs: Number of rotary pairs per axis that do not rotate; as in `start` by default.
+
+    Returns:
+        The model, its vocabulary, and the inverse document frequencies of the vocabulary.
     """
     torch.manual_seed(0)
+    options: dict[str, Any] = {"is_causal": True} if is_causal else {}
+    if rope_fixed_pairs is not None:
+        options["rope_fixed_pairs"] = rope_fixed_pairs
     if start is not None:
-        model = NanoModel.from_pretrained(start, dtype=torch.float32)
+        model = NanoModel.from_pretrained(start, dtype=torch.float32, **options)
         if universal:
             new = model.registers.std() * torch.randn(universal, model.config.hidden_size)
             model.registers = torch.nn.Parameter(torch.cat((model.registers.detach(), new)))
             model.config.registers += universal
-        if eighth and not model.config.eighth:
-            model.config.eighth = True
+        if eighth_scale and not model.config.eighth_scale:
+            model.config.eighth_scale = True
             cells = PatchStem(model.config).at_eighth
             assert cells is not None
             for parameter in cells.parameters():
                 torch.nn.init.zeros_(parameter)
             model.stem.at_eighth = cells
-        model.config._attn_implementation_internal = "nano_record"
-        index = WordIndex.load(start)
-        make_room(model, index)
-        return model, index, dict(zip(index.words, model.word_weights.tolist(), strict=True))
-    config = NanoConfig(attn_implementation="nano_record", eighth=eighth)
-    model = NanoModel(config)
-    model.set_attn_implementation("nano_record")
-    tables = checkpoint.load(data / "tables.pt")
-    reading = checkpoint.load(data / "reading.pt")
-    assert tables is not None, "run stage 0 first"
-    assert reading is not None, "run stage 1 first"
-    words = tables["words"].split("\n")
-    model.words.weight.data.copy_(tables["model"]["words.weight"])
-    model.spelling.weight.data.copy_(tables["model"]["spelling.weight"])
-    model.word_weights.data.copy_(tables["weights"])
-    model.stem.reader.load_state_dict(reading["model"])
-    index = WordIndex(words)
-    make_room(model, index)
-    return model, index, dict(zip(words, tables["weights"].tolist(), strict=True))
+        vocabulary = Vocabulary.load(start)
+    else:
+        model = NanoModel(NanoConfig(eighth_scale=eighth_scale, **options))
+        tables = checkpoint.load(data / "tables.pt")
+        reading = checkpoint.load(data / "reading.pt")
+        assert tables is not None, "run stage 0 first"
+        assert reading is not None, "run stage 1 first"
+        model.words.weight.data.copy_(tables["model"]["words.weight"])
+        model.spelling.weight.data.copy_(tables["model"]["spelling.weight"])
+        model.word_weights.data.copy_(tables["weights"])
+        model.stem.reader.load_state_dict(reading["model"])
+        vocabulary = Vocabulary(tables["words"].split("\n"))
+    model.config._attn_implementation_internal = "nano_capture"
+    reserve_null_dimensions(model, vocabulary)
+    return model, vocabulary, dict(zip(vocabulary.words, model.word_weights.tolist(), strict=True))

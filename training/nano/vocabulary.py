@@ -1,8 +1,8 @@
-"""Words that nano knows: counted on the training pages, most frequent first.
+"""Count the words of the training pages, most frequent first.
 
     python -m training.nano.vocabulary DATA_FOLDER
 
-Writes `vocabulary.tsv` (word, pages that hold it) to the data folder.
+Writes `vocabulary.tsv` (word, number of pages) to the data folder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from training.nano.labels import group_words
 
 
 def count_pages(folder: Path) -> tuple[collections.Counter[str], collections.Counter[str], int]:
-    """In how many pages and documents each word appears, and the number of pages."""
+    """Count pages and documents per word, and pages in total."""
     pages: collections.Counter[str] = collections.Counter()
     documents: dict[str, set[str]] = collections.defaultdict(set)
     total = 0
@@ -32,6 +32,7 @@ def count_pages(folder: Path) -> tuple[collections.Counter[str], collections.Cou
 
 
 def main() -> None:
+    """Run the command line."""
     data = Path(sys.argv[1])
     pages, documents, total = count_pages(data / "pages" / "train")
     frequent = [(w, n) for w, n in pages.most_common() if documents[w] >= 3 and len(w) > 1 and not w.isdigit()]
@@ -42,7 +43,7 @@ def main() -> None:
 
 
 def load_vocabulary(data: Path) -> tuple[list[str], list[int], int]:
-    """Words and their page counts, most frequent first, and the number of pages."""
+    """Load words with their page counts, most frequent first, and the number of pages."""
     head, *lines = (data / "vocabulary.tsv").read_text().splitlines()
     words, counts = zip(*(line.split("\t") for line in lines), strict=True)
     return list(words), [int(c) for c in counts], int(head.strip())

@@ -1,4 +1,4 @@
-"""Writes invented sheets as a corpus that `anchorfold eval` reads: pictures and questions about what is printed."""
+"""Generate evaluation sets of posters and slides: images and queries in the format of `anchorfold eval`."""
 
 from __future__ import annotations
 
@@ -11,45 +11,44 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from anchorfold.backbones.nano.query import WordIndex
-from anchorfold.backbones.nano.query_side import WEIGHTS
+from anchorfold.backbones.nano.query import WEIGHTS, Vocabulary
 from anchorfold.evaluation.corpus import PAGES_FOLDER, QUERIES_FILE
-from training.nano import synth
+from training.nano import synthetic_text
 from training.nano.labels import group_words
-from training.nano.script import Script, Topic, TopicScript, unseen_words
 from training.nano.sheet import Sheet
+from training.nano.text_generator import TextGenerator, Topic, TopicTextGenerator, load_unseen_words
 
-Drawer = Callable[[random.Random, Script, tuple[str, ...]], Sheet]
+Drawer = Callable[[random.Random, TextGenerator, tuple[str, ...]], Sheet]
 WORD_LIST = Path("/usr/share/dict/words")
-PRINTED_FILE = "printed.json"  # the words of each sheet, which have no text layer
-TOPIC = 30  # pages that share a topic's words
+PRINTED_FILE = "printed.json"  # words of each sheet, because images have no text layer
+PAGES_PER_TOPIC = 30
 
 
-def sheets(
+def generate_sheets(
     draw: Drawer, fonts: Path, listing: Path, pages: int, seed: int
 ) -> Iterator[tuple[Image.Image, str, np.ndarray, dict[str, str]]]:
-    """Pictures in unseen fonts and words, symbols, boxes `(n, 4)`, questions by kind; TOPIC pages share their words."""
-    unseen = synth.latin_fonts(fonts, held_out=True)
-    nouns, names = unseen_words(listing, set(WordIndex.load(WEIGHTS).words))
+    """Yield sheets in held-out fonts and words: image, symbols, boxes `(n, 4)` and questions by kind."""
+    unseen = synthetic_text.list_fonts(fonts, held_out=True)
+    nouns, names = load_unseen_words(listing, set(Vocabulary.load(WEIGHTS).words))
     for number in range(pages):
-        topic = Topic(random.Random(f"{seed}/{number // TOPIC}"), nouns, names)
-        rng = random.Random(f"{seed}/{number // TOPIC}/{number % TOPIC}")
-        script = TopicScript(rng, topic)
-        image, symbols, boxes = draw(rng, script, unseen).labelled()
-        yield image, symbols, boxes, script.questions(set(group_words(symbols, boxes).texts))
+        topic = Topic(random.Random(f"{seed}/{number // PAGES_PER_TOPIC}"), nouns, names)
+        rng = random.Random(f"{seed}/{number // PAGES_PER_TOPIC}/{number % PAGES_PER_TOPIC}")
+        script = TopicTextGenerator(rng, topic)
+        image, symbols, boxes = draw(rng, script, unseen).export_labels()
+        yield image, symbols, boxes, script.make_questions(set(group_words(symbols, boxes).texts))
 
 
-def run(parser: argparse.ArgumentParser, draw: Drawer, kind: str) -> None:
-    """The command line of a measuring set."""
+def run_cli(parser: argparse.ArgumentParser, draw: Drawer, kind: str) -> None:
+    """Run the command line of an evaluation set."""
     parser.add_argument("fonts", type=Path)
     parser.add_argument("to", type=Path)
     parser.add_argument("--pages", type=int, default=300)
     parser.add_argument("--seed", type=int, default=20)
-    parser.add_argument("--words", type=Path, default=WORD_LIST, help="a list of words, such as Debian's wamerican")
+    parser.add_argument("--words", type=Path, default=WORD_LIST, help="word list, such as Debian's wamerican")
     arguments = parser.parse_args()
     (arguments.to / PAGES_FOLDER).mkdir(parents=True, exist_ok=True)
     lines, printed = [], {}
-    drawn = sheets(draw, arguments.fonts, arguments.words, arguments.pages, arguments.seed)
+    drawn = generate_sheets(draw, arguments.fonts, arguments.words, arguments.pages, arguments.seed)
     for number, (image, symbols, boxes, questions) in enumerate(drawn):
         name = f"{kind}-{number:03}.jpg"
         printed[name] = group_words(symbols, boxes).texts

@@ -1,4 +1,4 @@
-"""What a scanner, a copier or a fax makes of a page: tone, light, faint or broken print, dirt, turning, JPEG."""
+"""Effects of scanners, copiers and fax machines: tone, lighting, faint or broken print, dirt, rotation, JPEG."""
 
 from __future__ import annotations
 
@@ -14,31 +14,39 @@ MAX_DEGREES = 2.0
 def scan(
     image: Image.Image, boxes: np.ndarray, rng: random.Random, side: int | None = None
 ) -> tuple[Image.Image, np.ndarray]:
-    """A grey page as it comes from a scanner, of the same size, and its characters' boxes `(n, 4)` moved along.
+    """Apply random scan effects to a page.
 
-    Every fault is there on some pages only: one page in four is bilevel as a fax is, the others keep their greys.
-    `side` is the longer one of the page in pixels, if the image is a piece of it.
+    Each effect occurs on some pages only. One page in four is black and white like a fax.
+
+    Args:
+        image: Page or crop.
+        boxes: `(n, 4)` boxes of its characters.
+        rng: Random generator.
+        side: Longer side of the full page in pixels, if the image is a crop.
+
+    Returns:
+        The grey image, of the same size, and the boxes at their new positions.
     """
     page = image.convert("L")
     if rng.random() < 0.35:
-        page = bleed_through(page, rng)
+        page = add_bleed_through(page, rng)
     if rng.random() < 0.3:
-        page = toner(page, rng)
+        page = change_toner(page, rng)
     if rng.random() < 0.85:
-        page, boxes = turn(page, boxes, rng.uniform(-MAX_DEGREES, MAX_DEGREES), rng.randint(30, 255))
+        page, boxes = rotate_page(page, boxes, rng.uniform(-MAX_DEGREES, MAX_DEGREES), rng.randint(30, 255))
     if rng.random() < 0.3:
         page = punch_holes(page, rng)
     if rng.random() < 0.8:
         page = page.filter(ImageFilter.GaussianBlur(rng.uniform(0.3, 1.0) * (side or max(page.size)) / 1200))
-    pixels = light(np.asarray(page, np.float32), rng)
+    pixels = change_lighting(np.asarray(page, np.float32), rng)
     if rng.random() < 0.25:
-        pixels = bilevel(pixels, rng)
-    return compress(Image.fromarray(pixels.clip(0, 255).astype(np.uint8)), rng.randint(30, 60)), boxes
+        pixels = binarize(pixels, rng)
+    return compress_jpeg(Image.fromarray(pixels.clip(0, 255).astype(np.uint8)), rng.randint(30, 60)), boxes
 
 
-def turn(image: Image.Image, boxes: np.ndarray, degrees: float, beyond: int) -> tuple[Image.Image, np.ndarray]:
-    """Turn about the middle, the colour `beyond` outside; boxes `(n, 4)` follow by their centres."""
-    image = image.rotate(degrees, Image.Resampling.BICUBIC, fillcolor=beyond)
+def rotate_page(image: Image.Image, boxes: np.ndarray, degrees: float, fill: int) -> tuple[Image.Image, np.ndarray]:
+    """Rotate an image about its centre, filling with grey `fill`; boxes `(n, 4)` move with their centres."""
+    image = image.rotate(degrees, Image.Resampling.BICUBIC, fillcolor=fill)
     angle, cx, cy = np.deg2rad(degrees), image.width / 2, image.height / 2
     x, y = boxes[:, [0, 2]].mean(1) - cx, boxes[:, [1, 3]].mean(1) - cy
     dx = np.cos(angle) * x + np.sin(angle) * y - x
@@ -46,22 +54,22 @@ def turn(image: Image.Image, boxes: np.ndarray, degrees: float, beyond: int) -> 
     return image, boxes + np.stack((dx, dy, dx, dy), 1).astype(np.float32)
 
 
-def toner(page: Image.Image, rng: random.Random) -> Image.Image:
-    """Strokes worn thin or run fat. A stroke of one pixel must stay visible, so the change is mixed in."""
+def change_toner(page: Image.Image, rng: random.Random) -> Image.Image:
+    """Thin or thicken strokes; the change is blended so that strokes of one pixel stay visible."""
     if rng.random() < 0.4:
         return Image.blend(page, page.filter(ImageFilter.MaxFilter(3)), rng.uniform(0.15, 0.5))
     return Image.blend(page, page.filter(ImageFilter.MinFilter(3)), rng.uniform(0.2, 0.7))
 
 
-def bleed_through(page: Image.Image, rng: random.Random) -> Image.Image:
-    """The back of the sheet shows: the page itself, mirrored, faint and soft."""
+def add_bleed_through(page: Image.Image, rng: random.Random) -> Image.Image:
+    """Add the back of the sheet: the page itself, mirrored, faint and blurred."""
     back = page.transpose(Image.Transpose.FLIP_LEFT_RIGHT).filter(ImageFilter.GaussianBlur(1.5))
     faint = 255 - (255 - np.asarray(back, np.float32)) * rng.uniform(0.04, 0.14)
     return Image.fromarray(np.minimum(np.asarray(page, np.float32), faint).astype(np.uint8))
 
 
 def punch_holes(page: Image.Image, rng: random.Random) -> Image.Image:
-    """Two to four holes along a side, black or pale."""
+    """Draw two to four holes along a side, black or pale."""
     page = page.copy()
     draw = ImageDraw.Draw(page)
     radius = 0.013 * min(page.size) * rng.uniform(0.8, 1.3)
@@ -73,8 +81,8 @@ def punch_holes(page: Image.Image, rng: random.Random) -> Image.Image:
     return page
 
 
-def light(pixels: np.ndarray, rng: random.Random) -> np.ndarray:
-    """Tone of paper and ink, uneven light, a shadow along an edge, streaks and grain, on `(H, W)` greys."""
+def change_lighting(pixels: np.ndarray, rng: random.Random) -> np.ndarray:
+    """Change tone and lighting of grey pixels `(H, W)`; add edge shadows, streaks and grain."""
     height, width = pixels.shape
     paper = rng.uniform(185, 252)
     ink = rng.uniform(0, 60) if rng.random() < 0.7 else rng.uniform(60, min(140, paper - 85))  # faint print
@@ -92,8 +100,8 @@ def light(pixels: np.ndarray, rng: random.Random) -> np.ndarray:
     return pixels + noise.standard_normal(pixels.shape, np.float32) * rng.uniform(1, 14)
 
 
-def bilevel(pixels: np.ndarray, rng: random.Random) -> np.ndarray:
-    """Black or white only, around a level between paper and ink, with specks; softened as when it is shown smaller."""
+def binarize(pixels: np.ndarray, rng: random.Random) -> np.ndarray:
+    """Convert to black and white at a level between ink and background; add specks and blur slightly."""
     ink, paper = np.percentile(pixels, [1, 50])
     level = ink + rng.uniform(0.45, 0.75) * (paper - ink)
     noise = np.random.default_rng(rng.getrandbits(32))
@@ -105,8 +113,8 @@ def bilevel(pixels: np.ndarray, rng: random.Random) -> np.ndarray:
     return np.asarray(Image.fromarray(page).filter(ImageFilter.GaussianBlur(rng.uniform(0.4, 0.8))), np.float32)
 
 
-def compress(image: Image.Image, quality: int) -> Image.Image:
-    """Through JPEG and back."""
+def compress_jpeg(image: Image.Image, quality: int) -> Image.Image:
+    """Encode and decode as JPEG."""
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=quality)
     return Image.open(buffer).convert(image.mode)

@@ -1,4 +1,4 @@
-"""Synthetic text without end: fonts, sizes, colours, rules and dirt, with every character's box."""
+"""Draw synthetic text in many fonts, sizes and colours, with the box of every character."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ORDINARY = (
 )  # fmt: skip
 
 
-def latin_fonts(folder: Path, held_out: bool = False) -> tuple[str, ...]:
-    """Fonts that can print English. One family in ten is kept for measuring unseen fonts."""
+def list_fonts(folder: Path, held_out: bool = False) -> tuple[str, ...]:
+    """List fonts with Latin letters; one family in ten is held out for evaluation."""
     listing = folder / "latin.txt"
     if not listing.exists():
         from fontTools.ttLib import TTFont, TTLibError
@@ -50,8 +50,8 @@ def latin_fonts(folder: Path, held_out: bool = False) -> tuple[str, ...]:
 
 
 @functools.lru_cache(8)
-def font_families(fonts: tuple[str, ...]) -> tuple[list[list[str]], list[list[str]]]:
-    """Fonts by family: those that offices and publishers use, and all."""
+def group_families(fonts: tuple[str, ...]) -> tuple[list[list[str]], list[list[str]]]:
+    """Group fonts by family: ordinary text fonts, and all."""
     families: dict[str, list[str]] = {}
     for path in fonts:
         families.setdefault(Path(path).name.split("--")[0].removeprefix("fonts-"), []).append(path)
@@ -60,29 +60,31 @@ def font_families(fonts: tuple[str, ...]) -> tuple[list[list[str]], list[list[st
 
 
 def choose_font(rng: random.Random, fonts: tuple[str, ...]) -> str:
-    ordinary, every = font_families(fonts)
+    """Choose a font, mostly an ordinary text font."""
+    ordinary, every = group_families(fonts)
     return rng.choice(rng.choice(ordinary if rng.random() < 0.65 else every))
 
 
 @functools.lru_cache(512)
 def load_font(path: str, size: int) -> ImageFont.FreeTypeFont:
-    """A font at a size; the empty path is Pillow's own font."""
+    """Load a font; the empty path is the default font of Pillow."""
     return ImageFont.truetype(path, size) if path else ImageFont.load_default(size)  # type: ignore[return-value]
 
 
 @functools.lru_cache(100_000)
-def letter_width(font: ImageFont.FreeTypeFont, character: str) -> float:
-    """Pixels that a character takes when it stands alone."""
+def measure_character(font: ImageFont.FreeTypeFont, character: str) -> float:
+    """Measure the advance width of a single character in pixels."""
     return font.getlength(character)
 
 
-def line_extent(font: ImageFont.FreeTypeFont) -> tuple[float, float]:
-    """Pixels above and below the baseline that a line takes; some fonts claim far more than their letters need."""
+def measure_line(font: ImageFont.FreeTypeFont) -> tuple[float, float]:
+    """Measure ascent and descent in pixels, limited because some fonts declare far more than their letters need."""
     above, below = font.getmetrics()
     return min(above, 1.1 * font.size), min(below, 0.35 * font.size)
 
 
-def random_word(rng: random.Random, vocabulary: list[str]) -> str:
+def sample_word(rng: random.Random, vocabulary: list[str]) -> str:
+    """Sample a word, number or random string, with random case and punctuation."""
     kind = rng.random()
     if kind < 0.68:
         word = vocabulary[int(len(vocabulary) * rng.random() ** 2.2)]
@@ -109,13 +111,13 @@ def draw_block(
     area: tuple[int, int, int, int], ink: int, symbols: list[str], boxes: list[tuple[float, float, float, float]],
     ragged: float = 0.3,
 ) -> None:  # fmt: skip
-    """Fill an area with lines of one font, as long as there are words; note each character and its box.
+    """Fill an area with lines of one font until the words end, and record each character and its box.
 
-    A share of the blocks is `ragged`: lines begin anywhere and words lie apart, as in tables.
+    A share `ragged` of the blocks is set like a table: lines start anywhere and words are spaced apart.
     """
     left, top, right, bottom = area
     size = font.size
-    ascent, descent = line_extent(font)
+    ascent, descent = measure_line(font)
     pitch = (ascent + descent) * rng.uniform(0.95, 1.5)
     space = font.getlength(" ") * rng.uniform(0.9, 1.6) or size * 0.3
     y = top + ascent
@@ -128,8 +130,8 @@ def draw_block(
             if not word or x + width > right:
                 break
             draw.text((x, y), word, fill=ink, font=font, anchor="ls")
-            alone = [letter_width(font, character) for character in word]
-            # Kerning moves letters by less than a label's width: it is spread over the word.
+            alone = [measure_character(font, character) for character in word]
+            # Kerning is smaller than the label resolution: distribute it over the word.
             edges = [e * width / (sum(alone) or 1) for e in itertools.accumulate(alone, initial=0.0)]
             for i, character in enumerate(word):
                 symbol = fold_character(character)
@@ -140,10 +142,10 @@ def draw_block(
         y += pitch
 
 
-def make_crop(
+def draw_page(
     rng: random.Random, fonts: tuple[str, ...], vocabulary: list[str], height: int, width: int
 ) -> tuple[Image.Image, str, np.ndarray]:
-    """A piece of an invented page: image `(height, width)`, its symbols and their boxes `(n, 4)` in pixels."""
+    """Draw part of a synthetic page: image `(height, width)`, symbols and their boxes `(n, 4)` in pixels."""
     dark = rng.random() < 0.22
     paper, ink = (rng.randint(0, 90), rng.randint(170, 255)) if dark else (rng.randint(185, 255), rng.randint(0, 110))
     if rng.random() < 0.5 and not dark:
@@ -168,7 +170,7 @@ def make_crop(
                 area = (a + rng.randint(1, 12), y, b - 2, y + tall)
                 size = round(min(8 * 2 ** rng.expovariate(1 / 0.75), 60))
                 font = load_font(choose_font(rng, fonts), size)
-                words = (random_word(rng, vocabulary) for _ in itertools.count())
+                words = (sample_word(rng, vocabulary) for _ in itertools.count())
                 draw_block(draw, rng, font, words, area, colour, symbols, boxes)
         y += tall + rng.randint(0, 16)
         if rng.random() < 0.1:
@@ -177,10 +179,10 @@ def make_crop(
     return image, "".join(symbols), np.array(boxes, np.float32).reshape(-1, 4)
 
 
-def set_text(
+def typeset(
     rng: random.Random, fonts: tuple[str, ...], words: list[str], height: int, width: int
 ) -> tuple[Image.Image, str, np.ndarray]:
-    """Words in their order as a plain page, black on white, one font of 11 to 24 pixels; as `make_crop` returns it.
+    """Typeset words in order, black on white, in one font of 11 to 24 pixels; return values as of `draw_page`.
 
     A word that does not fit at the end of a line is left out.
     """
@@ -195,7 +197,7 @@ def set_text(
 
 
 def degrade(image: Image.Image, rng: random.Random) -> Image.Image:
-    """Scanner's dirt: blur, uneven light, noise, JPEG. Half of the images stay clean."""
+    """Apply blur, uneven lighting, noise and JPEG compression to half of the images."""
     if rng.random() < 0.5:
         return image
     if rng.random() < 0.4:
