@@ -1,14 +1,14 @@
-"""Why a compressor keeps more or less score: where its vectors stand, how they repeat each other, what they cover.
+"""Explain the score retention of compressors: anchor positions, redundancy and coverage of their vectors.
 
     python -m benchmarks.anchors CORPUS --pages 60
 
-On answered pages of a corpus (`pdfs/`, `queries.jsonl`), for each method and ratio, means over pages in percent:
+On relevant pages of a corpus (`pdfs/`, `queries.jsonl`), per method and ratio, means over pages in percent:
 
-- score kept: of the page's own queries;
-- blank: vectors whose anchor is a patch of paper without ink;
-- repeats: vectors that lie closer than cosine 0.9 to another one of the page;
-- coverage: cosine of a printed patch to the nearest vector of the compressed page, on average;
-- lost patches: printed patches farther than cosine 0.6 from every vector.
+- score kept: score retention for the queries of the page;
+- blank: vectors whose anchor is a blank patch;
+- repeats: vectors with a cosine above 0.9 to another vector of the page;
+- coverage: mean cosine of printed patches to the nearest vector of the compressed page;
+- lost patches: printed patches with a cosine below 0.6 to every vector.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ import torch
 from PIL import Image
 
 import anchorfold
-from anchorfold.compressors import wanted_signals
+from anchorfold.compressors import required_signals
+from anchorfold.core.scoring import maxsim, retention
 from anchorfold.evaluation.corpus import local_corpus
 from anchorfold.evaluation.methods import choose_methods
 from anchorfold.page import PatchGrid
-from anchorfold.scoring import maxsim, retention
 
-INK = 40  # grey levels between the lightest and the darkest pixel of a printed patch
+INK = 40  # minimum range of gray levels in a printed patch
 REPEAT, LOST = 0.9, 0.6
 
 
 def printed_patches(image: Image.Image, grid: PatchGrid) -> np.ndarray:
-    """`(N,)` whether each patch of the page holds ink."""
+    """Return whether each patch of the page is printed, `(N,)` booleans."""
     grey = np.asarray(image.convert("L"), np.int16)
     scale = np.array([grey.shape[1], grey.shape[0]] * 2)
     inked = []
@@ -54,7 +54,7 @@ def main() -> None:
     model, corpus = anchorfold.load(arguments.model), local_corpus(arguments.corpus)
     methods = choose_methods(arguments.methods, [0.2, 0.1, 0.05])[1:]
     compressors = {m.label: m.make() for m in methods}
-    signals = wanted_signals(compressors.values(), model.settings)
+    signals = required_signals(compressors.values(), model.layer_settings)
     questions: dict[str, list[str]] = {}
     for query in corpus.queries:
         for page in query.relevant:
@@ -69,7 +69,7 @@ def main() -> None:
         queries = model.encode_queries(questions[identity])
         full = maxsim(queries, [state.embeddings])
         for label, compressor in compressors.items():
-            small = model.compress(state, compressor)
+            small = model.compress_page(state, compressor)
             among = small.vectors @ small.vectors.T
             among.fill_diagonal_(-1)
             near = (state.embeddings[printed] @ small.vectors.T).amax(1)

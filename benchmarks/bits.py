@@ -1,11 +1,11 @@
-"""What few bits a number cost and save: NDCG@5, score and bytes a page for folded pages at every width.
+"""Accuracy and size by bits per component: NDCG@5, score and bytes per page of compressed pages.
 
-    anchorfold eval CORPUS --methods anchorfold,focus-clustering --keep-vectors --to RUN     # nano
+    anchorfold eval CORPUS --methods anchorfold,focus-clustering --keep-vectors -o RUN     # nano
     python -m benchmarks.bits --run CORPUS RUN                       # from the vectors of that run
     python -m benchmarks.bits --invented                             # structured vectors of dimension 128, 320, 3,072
 
-Bytes are those of codes and scales; `kept` is what is left of the NDCG@5 of the same fold as float16, with a paired
-95 % interval.
+Bytes include codes and scales; `kept` is the retention of NDCG@5 relative to the same compression in float16, with a
+paired 95 % interval.
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from anchorfold.backbones.nano.query_side import QuerySide
+from anchorfold.backbones.nano.query import NanoQueryEncoder
 from anchorfold.evaluation.corpus import local_corpus
-from anchorfold.evaluation.measure import interval, measure
 from anchorfold.evaluation.methods import FULL, choose_methods
-from anchorfold.evaluation.query_scores import QueryScores
+from anchorfold.evaluation.metrics import interval, measure
 from anchorfold.evaluation.run_folder import STATE
-from anchorfold.evaluation.score_pages import PageScores
-from anchorfold.index.coding import Coding
+from anchorfold.evaluation.score_pages import PageScores, QueryScores
+from anchorfold.quantization.codec import Coding
 
-WIDTHS = (16, 8, 4, 2, 1)
+BITS = (16, 8, 4, 2, 1)
 METHODS, RATIOS = "anchorfold,focus-clustering", (0.2, 0.1, 0.05)
 
 
 @dataclass(frozen=True)
 class Coded(PageScores):
-    """Stored vectors as an index of some width gives them back: `label/bits` is a method at a width."""
+    """Scores of dequantized vectors; `label/bits` names a method and its bits per component."""
 
     query_scores: QueryScores
 
@@ -51,21 +50,21 @@ class Coded(PageScores):
 
 
 def corpus_table(path: Path, run: Path) -> None:
-    """A row for each method, ratio and width on one corpus, from the vectors of a run."""
+    """Print one row per method, ratio and bit width on a corpus, from the vectors of a run."""
     corpus = local_corpus(path)
     (folder,) = {file.parent for file in run.rglob(f"{corpus.name}/{FULL}.vectors")}
     pages = json.loads((folder / STATE).read_text())["pages"]
-    queries = [torch.from_numpy(q) for q in QuerySide().encode_queries([query.text for query in corpus.queries])]
+    queries = [torch.from_numpy(q) for q in NanoQueryEncoder().encode_queries([query.text for query in corpus.queries])]
     methods = choose_methods(METHODS, RATIOS)
     collected = PageScores(folder, pages, len(queries), queries[0].shape[1])
     coded = Coded(collected.folder, collected.pages, len(queries), collected.dim, QueryScores(queries))
-    labels = [f"{m.label}/{bits}" for m in methods if m.label != FULL for bits in WIDTHS]
+    labels = [f"{m.label}/{bits}" for m in methods if m.label != FULL for bits in BITS]
     measured = measure(coded, corpus.queries, [FULL, *labels])
     full = measured[FULL]
     size, mean = full.bytes / len(collected.pages), np.mean(list(full.ndcg.values()))
     print(f"\r{corpus.name}: {len(collected.pages)} pages, {len(queries)} queries")
-    print(f"full index as float16: NDCG@5 {mean:.1f}, {size:,.0f} bytes a page")
-    print("| method | bits | NDCG@5 | kept of the same fold, % | score, % of the full | bytes a page | times smaller |")
+    print(f"full index as float16: NDCG@5 {mean:.1f}, {size:,.0f} bytes per page")
+    print("| method | bits | NDCG@5 | % of the same fold | score retention, % | bytes per page | compression ratio |")
     print("|---|---|---|---|---|---|---|")
     for label in labels:
         name, _, bits = label.partition("/")
@@ -82,8 +81,8 @@ def corpus_table(path: Path, run: Path) -> None:
 
 
 def invented_table(dims: tuple[int, ...], pages: int = 2000, vectors: int = 50, queries: int = 200) -> None:
-    """Agreement of rankings with float32 on structured vectors: an unequal spectrum, words that pages share, noise."""
-    print("| dimension | bits | same first page, % | first ten in common, % | bytes a vector |")
+    """Print the ranking agreement with float32 on synthetic vectors: skewed spectrum, shared words, noise."""
+    print("| dimension | bits | same first page, % | first ten in common, % | bytes per vector |")
     print("|---|---|---|---|---|")
     for dim in dims:
         rng = np.random.default_rng(dim)

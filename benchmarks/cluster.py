@@ -1,11 +1,11 @@
-"""What a cluster costs and gives, on one machine with Ray's nodes as processes.
+"""Overhead and throughput of a cluster, on one machine with Ray nodes as processes.
 
-    python -m benchmarks.cluster overhead      # Ray against the plain process, nano, one encoder each
-    python -m benchmarks.cluster committer     # pages a second that one committer takes in
+    python -m benchmarks.cluster overhead      # Ray against a single process, nano, one encoder each
+    python -m benchmarks.cluster committer     # throughput of the committer in pages per second
     python -m benchmarks.cluster scaling       # one and two workers
-    python -m benchmarks.cluster shards        # what 2, 4 and 8 shards add to a query; a shard that is killed
+    python -m benchmarks.cluster shards        # query overhead of 2, 4 and 8 shards; recovery of a shard
 
-Overhead is told in seconds of processors as well as of the clock: those do not change with what else the machine does.
+Overhead is reported as CPU time and wall time; CPU time depends less on the load of the machine.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ import psutil
 import torch
 
 from anchorfold import AnchorFold, Index, Pooling1D
-from anchorfold.cluster import Cluster, ShardedIndex, crew
-from anchorfold.cluster.sharded import ShardSearch
-from anchorfold.cluster.tasks import PackedPages, Part, PartResult, TaskResult, WorkerStarted
+from anchorfold.cluster import Cluster, ShardedIndex, worker_pool
+from anchorfold.cluster.sharded_index import ShardSearch
 from anchorfold.cluster.worker import Worker
-from anchorfold.documents.content import FileIdentity
-from anchorfold.index import Progress
+from anchorfold.cluster.worker_messages import DocumentPart, PackedPages, PartResult, TaskResult, WorkerStarted
+from anchorfold.documents.formats import FileIdentity
+from anchorfold.ingestion.progress import Progress
 from anchorfold.page import EncodedPage, PatchGrid
 from tests.cluster.nodes import Nodes
 from tests.cluster.stand_in import ClusterReader
@@ -43,7 +43,7 @@ VECTORS, DIM, TOKENS = 50, 128, 1024
 
 
 def documents(folder: Path, copies: int) -> Path:
-    """The demo's report and slides, several times over."""
+    """Write several copies of the sample report and slides."""
     from anchorfold.demo.corpus import report, slides
 
     folder.mkdir()
@@ -53,12 +53,12 @@ def documents(folder: Path, copies: int) -> Path:
     return folder
 
 
-ENCODING = ("ray::Worker", "render_child", "raylet/raylet")  # in the command lines of processes that count
+ENCODING = ("ray::Worker", "render_child", "raylet/raylet")  # command lines of processes whose CPU time is counted
 
 
 @contextmanager
 def processor_seconds(*others: str) -> Iterator[Callable[[], float]]:
-    """Seconds of processors since the start, of this process and of those that it started with such command lines."""
+    """Measure the CPU time of this process and of its children with the given command lines, in seconds."""
 
     def now() -> dict[int, float]:
         below = psutil.Process().children(recursive=True) if others else []
@@ -84,7 +84,7 @@ def cmdline(process: psutil.Process) -> list[str]:
 
 
 def overhead(folder: Path) -> None:
-    """The last three quarters of a run are measured: models are loaded and processes started by then."""
+    """Measure the last three quarters of a run, after models are loaded and processes started."""
     source = documents(folder / "docs", 6)
 
     def measured(index: Index, **options: Any) -> tuple[float, float]:
@@ -92,7 +92,7 @@ def overhead(folder: Path) -> None:
         with processor_seconds(*ENCODING) as seconds:
 
             def mark(progress: Progress) -> None:
-                if not marks or progress.pages >= marks[-1][0] + 10:  # looking costs time as well
+                if not marks or progress.pages >= marks[-1][0] + 10:  # measuring takes time as well
                     marks.append((progress.pages, time.monotonic(), seconds()))
 
             index.add(source, batch_size=4, progress=mark, **options)
@@ -106,14 +106,14 @@ def overhead(folder: Path) -> None:
             index = Index.create(folder / f"ray{i}", "nano", AnchorFold(ratio=0.1))
             clustered.append(measured(index, cluster=Cluster(nodes.address, workers=1)))
             for name, (clock, processors) in (("plain", plain[-1]), ("Ray", clustered[-1])):
-                print(f"{name}: {clock:.3f} s a page by the clock, {processors:.3f} s of processors", flush=True)
+                print(f"{name}: {clock:.3f} s per page (wall time), {processors:.3f} s (CPU time)", flush=True)
     for what, at in (("wall clock", 0), ("processors", 1)):
         ratio = min(run[at] for run in clustered) / min(run[at] for run in plain)
         print(f"overhead, {what}: x{ratio:.3f} a page (best of 3 each)")
 
 
 class Costless(Worker):
-    """A worker whose pages cost nothing: the same arrays again and again."""
+    """Stub worker that returns the same arrays for every page, without encoding."""
 
     def start(self) -> WorkerStarted:
         rng = np.random.default_rng(os.getpid())
@@ -124,27 +124,27 @@ class Costless(Worker):
         self.thumbnail = rng.bytes(4000)
         return WorkerStarted("costless", os.getpid())
 
-    def encode(self, parts: Sequence[Part], budget: int) -> TaskResult:
+    def encode(self, parts: Sequence[DocumentPart], budget: int) -> TaskResult:
         results, left = [], budget
         for part in parts:
             if left <= 0:
                 break
-            total = part.document.size  # the stand-in's documents have a page a byte
+            total = part.document.size  # documents of the stub have one page per byte
             numbers = part.pages if part.pages is not None else tuple(range(total))
             pages = [(number, self.page, self.thumbnail, None) for number in numbers[:left]]
             digest = hashlib.blake2b(part.document.name.encode(), digest_size=16).hexdigest()
             identity = FileIdentity(digest, total, part.document.modified)
-            results.append(PartResult(identity, total, PackedPages.pack(pages), rest=numbers[left:]))
+            results.append(PartResult(identity, total, PackedPages.pack(pages), remaining=numbers[left:]))
             left -= len(pages)
         return TaskResult(results, 0.0)
 
 
 def committer(folder: Path, pages: int = 8_000, length: int = 40) -> None:
-    """Documents are files of as many bytes as they have pages."""
+    """Measure the throughput of the committer; a document has one page per byte of its file."""
     (folder / "docs").mkdir()
     for number in range(pages // length):
         (folder / "docs" / f"{number}.pdf").write_bytes(bytes(length))
-    setattr(crew, "Worker", Costless)  # noqa: B010
+    setattr(worker_pool, "Worker", Costless)  # noqa: B010
     marks: list[tuple[int, float, float, float]] = []
 
     class Wide(ClusterReader):
@@ -162,7 +162,7 @@ def committer(folder: Path, pages: int = 8_000, length: int = 40) -> None:
 
             index.add(folder / "docs", cluster=Cluster(nodes.address, workers=2, task_pages=32), progress=mark)
     (first, began, used, small), (last, ended, total, large) = marks[1], marks[-1]
-    print(f"committer: {(last - first) / (ended - began):.0f} pages a second by the clock, ", end="")
+    print(f"committer: {(last - first) / (ended - began):.0f} pages/s (wall time), ", end="")
     print(f"{(last - first) / (total - used):.0f} a second of its processor", end="")
     print(f"; {VECTORS} vectors of {DIM}, float16, synced")
     print(f"memory of the driver: {small:.0f} MB after {first:,} pages, {large:.0f} MB after {last:,}")
@@ -184,7 +184,7 @@ def scaling(folder: Path) -> None:
             index.add(source, cluster=cluster, progress=partial(note, marks))
             (first, began), (last, ended) = marks[len(marks) // 3], marks[-1]
             rates[workers] = (last - first) / (ended - began)
-    print(f"scaling: 2 workers index x{rates[2] / rates[1]:.2f} as many pages a second as 1")
+    print(f"scaling: 2 workers index x{rates[2] / rates[1]:.2f} the pages/s of 1")
 
 
 def shards(folder: Path) -> None:
@@ -197,11 +197,11 @@ def shards(folder: Path) -> None:
 
         for count in (2, 4, 8):
             with ShardedIndex.open(
-                folder / "my.index", ClusterReader(), address=nodes.address, shards=count, cpus=0.1, limit=120
+                folder / "my.index", ClusterReader(), address=nodes.address, shards=count, cpus=0.1, timeout=120
             ) as index:
                 extra = statistics.median(router_seconds(index, query) for _ in range(200))
                 print(
-                    f"{count} shards: {1000 * extra:.1f} ms a query beyond the slowest shard (median of 200)",
+                    f"{count} shards: {1000 * extra:.1f} ms per query beyond the slowest shard (median of 200)",
                     flush=True,
                 )
                 if count == 4:
@@ -213,18 +213,18 @@ def shards(folder: Path) -> None:
 
 
 def shard_search(index: ShardedIndex) -> ShardSearch:
-    """The search of an open sharded index."""
-    search = index._store.pages
+    """Return the search of an open sharded index."""
+    search = index.store.pages
     assert isinstance(search, ShardSearch)
     return search
 
 
 def router_seconds(index: ShardedIndex, query: list[np.ndarray]) -> float:
-    """Of a query, without the time that the slowest shard took."""
+    """Return the time of a query without that of the slowest shard, in seconds."""
     search, began = shard_search(index), time.perf_counter()
-    live = index.scanner().live
-    answers = search._ask(live.version, (query, 10, None), time.monotonic() + search.limit) or []
-    search._merged(live, answers, len(query), 10)
+    live = index.store.pages.newest_scanner().live
+    answers = search._query_shards(live.version, (query, 10, None), time.monotonic() + search.timeout) or []
+    search._merge(live, answers, len(query), 10)
     return time.perf_counter() - began - max(answer.seconds for answer in answers)
 
 

@@ -1,10 +1,10 @@
-"""Kill workers, nodes and drivers of a real cluster at random, and check after every run that nothing is lost or twice.
+"""Kill random workers, nodes and drivers of a cluster, and check after every run for lost or duplicate pages.
 
     python -m benchmarks.cluster_soak --kills 20 --seed 1
     python -m benchmarks.cluster_soak --kills 20 --seed 1 --network    # as root, on Linux
 
-With `--network` driver and head are in one network namespace, the other node in a second one, and the link between them
-is cut now and then as well.
+With `--network`, driver and head node are in one network namespace and the other node is in a second one; the link
+between them is interrupted at random.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DRIVER = """
 import sys
 from anchorfold import Index
 from anchorfold.cluster import Cluster
-from anchorfold.index import ingest
+from anchorfold.ingestion import ingest
 ingest.COMMIT_PAGES = 8
 index = Index.open(sys.argv[2])
 cluster = Cluster(sys.argv[3], task_pages=8)
@@ -45,7 +45,7 @@ print("done", report.skipped, flush=True)
 """
 
 
-CUT_SECONDS = (1, 12)  # too short to be noticed by the nodes' health checks, and long enough
+CUT_SECONDS = (1, 12)  # below and above the timeout of the node health checks
 
 
 def workers(nodes: Nodes) -> list[psutil.Process]:
@@ -65,7 +65,7 @@ HOSTS = ("10.203.0.1", "10.203.0.2")
 
 @contextmanager
 def namespaces() -> Iterator[tuple[str, str]]:
-    """Two network namespaces with a cable between them."""
+    """Create two network namespaces with a link between them."""
     first, second = names = tuple(f"anchorfold-{os.getpid()}-{end}" for end in "ab")
     try:
         for name in names:
@@ -86,7 +86,7 @@ def ip(*arguments: str) -> None:
 
 
 class Soak:
-    """Documents that change, an index of them, and somebody who kills."""
+    """Changing documents, their index, and random kills."""
 
     def __init__(self, nodes: Nodes, folder: Path, rng: random.Random, namespace: str | None) -> None:
         self.nodes, self.folder, self.rng, self.namespace = nodes, folder, rng, namespace
@@ -96,7 +96,7 @@ class Soak:
         self.lines: list[str] = []
 
     def change_documents(self) -> None:
-        """New documents, and others in the place of old ones."""
+        """Add and replace documents."""
         for _ in range(15):
             name = f"{self.rng.randrange(40)}.pdf"
             first, pages = self.rng.randrange(400), self.rng.choice([1, 2, 5, 20, 60])
@@ -104,7 +104,7 @@ class Soak:
             self.documents[name] = pages
 
     def kill_something(self, driver: subprocess.Popen[str]) -> None:
-        """A worker most of the time."""
+        """Kill a worker (most often), a node or the driver, or interrupt the network link."""
         kind = self.rng.choices(["worker", "node", "driver", "link"], [6, 2, 2, 4 if self.namespace else 0])[0]
         if kind == "driver":
             driver.kill()
@@ -131,12 +131,12 @@ class Soak:
         print(f"{'cut' if kind == 'link' else 'killed'} a {kind}", flush=True)
 
     def replace_node(self) -> None:
-        """End the last node, as far as it runs, and start another."""
+        """Stop the last node if it is running, and start a new one."""
         self.nodes.stop(len(self.nodes.processes) - 1)
         self.nodes.add()
 
     def run(self, killing: bool) -> bool:
-        """One run of indexing; whether it came to its end."""
+        """Run indexing once and return whether it finished."""
         documents, index = str(self.folder / "docs"), str(self.folder / "my.index")
         command = [sys.executable, "-c", DRIVER, documents, index, self.nodes.address]
         driver = subprocess.Popen(
@@ -145,7 +145,7 @@ class Soak:
         lines: list[str] = []
         reader = threading.Thread(target=lambda: lines.extend(driver.stdout or ()))
         reader.start()
-        # By pages rather than by time, or nothing would ever get done on a slow machine.
+        # By pages instead of time, so that slow machines make progress too.
         due = self.rng.choice([0, 5, 20, 60])
         while driver.poll() is None:
             time.sleep(0.05)
@@ -163,7 +163,7 @@ class Soak:
         return finished
 
     def check(self, complete: bool) -> int:
-        """Nothing twice; and after a whole run all pages of all documents, as one process would have made them."""
+        """Check for duplicate pages and, after a complete run, that all pages equal those of a single process."""
         pages = contents(self.index)
         if complete:
             counts = Counter(os.path.basename(document) for document, _ in pages)
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--network", action="store_true", help="cut the network between the nodes as well")
-    parser.add_argument("--namespace", help=argparse.SUPPRESS)  # of the other node, if this process is in the first
+    parser.add_argument("--namespace", help=argparse.SUPPRESS)  # of the other node, if this process runs in the first
     arguments = parser.parse_args()
     if arguments.network:
         with namespaces() as (first, second):
@@ -207,7 +207,7 @@ def endure(kills: int, rng: random.Random, namespace: str | None) -> None:
                     skipped = complete and not soak.lines[-1].endswith("[]")
                     pages = soak.check(complete and not skipped)
                     print(f"{time.monotonic() - began:.0f} s: kills {dict(soak.kills)}, {pages} pages", flush=True)
-                    if skipped:  # three kills hit the same pages: another run reads them
+                    if skipped:  # the same pages were lost three times: another run reads them
                         print(soak.lines[-1])
                         complete = False
                 finished += 1

@@ -1,14 +1,20 @@
-"""Small valid PDFs and pictures, and how they are damaged: the same seed gives the same files."""
+"""Small valid PDFs and images, and damaged variants of them; deterministic for a seed."""
 
 from __future__ import annotations
 
 import io
 import random
 import re
+import tempfile
 import time
+import zipfile
 import zlib
+from collections.abc import Callable
+from pathlib import Path
 
 from PIL import Image, ImageDraw
+
+from anchorfold.documents.conversion import OFFICE
 
 
 def picture(mode: str = "RGB", size: tuple[int, int] = (60, 80), number: int = 0) -> Image.Image:
@@ -27,17 +33,17 @@ def saved(kind: str, mode: str = "RGB", pages: int = 1, **options: object) -> by
     buffer = io.BytesIO()
     images = [picture(mode, number=n) for n in range(pages)]
     if kind == "PDF":
-        options |= {"creationDate": time.gmtime(0), "modDate": time.gmtime(0)}  # the same in every run
+        options |= {"creationDate": time.gmtime(0), "modDate": time.gmtime(0)}  # deterministic
     several = {"save_all": True, "append_images": images[1:]} if pages > 1 else {}
     images[0].save(buffer, kind, **several, **options)
     return buffer.getvalue()
 
 
 def drawn_pdf(pages: int, compressed: bool = True, first: bytes = b"", tile: int = 9, step: float = 9.0) -> bytes:
-    """Text, paths, a shading, a pattern, a form that a page draws and an image with a mask.
+    """Return a PDF with text, paths, a shading, a pattern, a form XObject and an image with a mask.
 
-    `first` is drawn before them on every page but the first; `tile` is the size of the pattern's tiles, `step`
-    their distance.
+    `first` is drawn before them on every page but the first; `tile` is the size of the pattern tiles, `step` their
+    distance.
     """
 
     def stream(entries: bytes, data: bytes) -> bytes:
@@ -89,7 +95,7 @@ TURNED = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0
 
 
 def seeds() -> list[tuple[str, bytes]]:
-    """Small valid files: (suffix, content)."""
+    """Return small valid files as (suffix, content)."""
     return [
         ("pdf", drawn_pdf(1)),
         ("pdf", drawn_pdf(3)),
@@ -114,6 +120,30 @@ def seeds() -> list[tuple[str, bytes]]:
         ("tiff", saved("TIFF", compression="jpeg")),
         ("tiff", saved("TIFF", "1", compression="group4")),
     ]  # fmt: skip
+
+
+def office_seeds() -> list[tuple[str, bytes]]:
+    """Return small valid office, HTML and mail files as (suffix, content); presentations require LibreOffice."""
+    from tests.documents.office_files import mail, office_file
+
+    with tempfile.TemporaryDirectory() as folder:
+        files = [(suffix, office_file(suffix, "quarterly revenue", Path(folder))) for suffix in OFFICE]
+    page = b"<h1>Title</h1><table><tr><td>1<td>2</table><p style='float:left;width:40%'>text"
+    return [*files, ("html", page), ("md", b"# Title\n\n* a\n* b\n"), ("eml", mail("text", {"page.html": page}))]
+
+
+def damage_part(data: bytes, damage: Callable[[bytearray], None], rng: random.Random) -> bytes:
+    """Damage one part of a zip archive and pack it again, so that the checksums are right."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    name = rng.choice([name for name in parts if parts[name]])
+    part = bytearray(parts[name])
+    damage(part)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for other, content in parts.items():
+            archive.writestr(other, bytes(part) if other == name else content)
+    return buffer.getvalue()
 
 
 NUMBERS = (0, 1, 2, 7, 127, 128, 255, 256, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 2**63, 2**64 - 1)
@@ -161,20 +191,27 @@ DAMAGES = (flip_bits, flip_bits, cut, splice, edit_length, edit_length, edit_num
 
 
 def damaged(number: int, seed: int, originals: list[tuple[str, bytes]]) -> tuple[str, bytes]:
-    """File `number` of a run: (suffix, content). One in fifty is left whole, and one in a thousand means harm."""
+    """Return file `number` of a run as (suffix, content): 1 in 50 is intact, 1 in 1,000 is malicious."""
     rng = random.Random(f"{seed} {number}")
     if number % 1000 == 999:
-        return "pdf", drawn_pdf(3, first=b"q " * 4_000_000)  # graphics states without end: gigabytes
+        return "pdf", drawn_pdf(3, first=b"q " * 4_000_000)  # unbalanced graphics states: gigabytes of memory
     if number % 2500 == 2499:
-        return "pdf", drawn_pdf(1, tile=9999, step=0.01)  # a million million tiles: hours
+        return "pdf", drawn_pdf(1, tile=9999, step=0.01)  # 10^12 tiles: hours of rendering
     suffix, content = originals[number % len(originals)]
-    data = bytearray(content)
-    if rng.randrange(50):
+
+    def damage(data: bytearray) -> None:
         for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
             if data:
                 rng.choice(DAMAGES)(data, rng, rng.choice(originals)[1])
+
+    data = bytearray(content)
+    if rng.randrange(50):
+        if content.startswith(b"PK") and rng.randrange(4):  # else the damage is found before LibreOffice starts
+            data = bytearray(damage_part(content, damage, rng))
+        else:
+            damage(data)
     if suffix == "png" and rng.randrange(2):
-        mend_checksums(data)  # or nothing behind them would ever be met
+        mend_checksums(data)  # otherwise decoders stop at the checksum
     return suffix, bytes(data)
 
 

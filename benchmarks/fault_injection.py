@@ -35,9 +35,10 @@ from pathlib import Path
 from typing import Any
 
 from anchorfold.errors import AnchorFoldError, DamagedError, NotAnIndexError
-from anchorfold.index.embedded import EmbeddedStore, check_index
-from anchorfold.index.store.records import PageText
-from anchorfold.index.store.segment import segment_path
+from anchorfold.retrieval.embedded_store import EmbeddedStore, check_index
+from anchorfold.storage.hits import SearchRequest
+from anchorfold.storage.records import PageText
+from anchorfold.storage.segment import segment_path
 from benchmarks.small_index import (
     NAMES,
     PAGES,
@@ -53,7 +54,7 @@ from benchmarks.small_index import (
 ACTIONS = {
     "die before": 1, "die after": 2, "torn write": 3, "ENOSPC once": 4, "ENOSPC": 5, "EIO once": 6, "EIO": 7,
 }  # fmt: skip
-SECONDS = 60  # after which a process counts as hanging
+SECONDS = 600  # timeout of a process
 DIED = 77
 Step = Callable[[Path], object]
 
@@ -114,11 +115,11 @@ OPERATIONS: dict[str, tuple[Step, ...]] = {
     "repair lost database": (lambda folder: check_index(folder, fix=True),),
     "repair vectors": (lambda folder: check_index(folder, fix=True),),
 }
-COMMITS_INSIDE = {"add text"}  # a step of these operations has several commits
+COMMITS_INSIDE = {"add text"}  # operations with several commits per step
 
 
 def make_template(operation: str, folder: Path) -> None:
-    """The index that an operation starts from."""
+    """Create the initial index of an operation."""
     if operation == "create":
         return
     make_index(folder, text=operation != "add text")
@@ -145,7 +146,7 @@ class CaseError(Exception):
 
 
 class Child:
-    """A forked process that runs a function with a `send` and sends what it returns."""
+    """Forked process that calls a function with `send` and sends its result."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any, talk: bool = False) -> None:
         self.incoming, outgoing = os.pipe()
@@ -178,7 +179,7 @@ class Child:
         os._exit(code)
 
     def read(self) -> Any:
-        """The next value; EOFError after the end."""
+        """Return the next value; raise EOFError at the end."""
         return pickle.load(self.file)
 
     def go_on(self) -> None:
@@ -193,7 +194,7 @@ class Child:
 
 
 def look(folder: Path, ignored: tuple[str, ...] = (), store: EmbeddedStore | None = None) -> Any:
-    """An observation, or the class of the error."""
+    """Return an observation, or the class of the error."""
     try:
         return observe(store or EmbeddedStore.open(folder), ignored)
     except AnchorFoldError as error:
@@ -243,7 +244,7 @@ def _victim(operation: str, folder: Path, call: int, action: int, send: Callable
 
 
 def _states(operation: str, folder: Path, send: Callable[[Any], None]) -> list[Any]:
-    """Observations before the operation and after each step."""
+    """Return the observations before the operation and after each step."""
     states = [look(folder)]
     for step in OPERATIONS[operation]:
         step(folder)
@@ -252,7 +253,7 @@ def _states(operation: str, folder: Path, send: Callable[[Any], None]) -> list[A
 
 
 def _examine(folder: Path, repair: bool, send: Callable[[Any], None]) -> tuple[Any, Any, Any, Any]:
-    """The state of an index and its damages; with `repair`, also after a repair."""
+    """Return the state and damage of an index; with `repair`, also after a repair."""
     fresh = look(folder, ("next",))
     damages = [] if fresh == "NotAnIndexError" else check_index(folder)
     if not repair:
@@ -262,20 +263,22 @@ def _examine(folder: Path, repair: bool, send: Callable[[Any], None]) -> tuple[A
 
 
 def _next_writer(folder: Path, send: Callable[[Any], None]) -> tuple[Any, Any, Any]:
-    """The state of an index before and after another document is added, and its damages."""
+    """Return the state of an index before and after adding a document, and its damage."""
     before = look(folder, ("next",))
     store = create_store(folder)
     with store.writing(wait=10):
         add_document(store, "next")
         store.finish()
     damages: list[Any] = list(check_index(folder))
-    if store.settings.text and [hit.source for hit in store.search_text("nextr1p2", 5)] != [source("next")]:
+    if store.settings.text and [hit.source for hit in store.search_text(SearchRequest(["nextr1p2"], top_k=5))[0]] != [
+        source("next")
+    ]:
         damages.append("the document of the next writer is not found")
     return before, look(folder, ("next",)), damages
 
 
 def fork(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a function in another process."""
+    """Return the result of a function that runs in another process."""
     child = Child(function, *arguments)
     try:
         result = child.read()
@@ -290,7 +293,7 @@ def fork(function: Callable[..., Any], *arguments: Any) -> Any:
 
 @dataclass
 class Case:
-    """One fault: which call of which operation, and what happens there."""
+    """A fault: the operation, the number of the call, and the injected action."""
 
     operation: str
     call: int
@@ -337,7 +340,7 @@ class Harness:
                     yield Case(operation, call, action, kind)
 
     def violations(self, case: Case) -> list[str]:
-        """Run a case; returns what is wrong afterwards."""
+        """Run a case and return the violations."""
         folder = self.copy(case.operation, "case")
         found: list[str] = []
         repairs = case.operation.startswith("repair")
@@ -373,7 +376,7 @@ class Harness:
 
     @staticmethod
     def _run_victim(case: Case, folder: Path, found: list[str]) -> tuple[int, bool]:
-        """Number of acknowledged steps, and whether the operation finished."""
+        """Return the number of acknowledged steps, and whether the operation finished."""
         victim = Child(_victim, case.operation, folder, case.call, ACTIONS[case.action])
         acknowledged, finished = 0, False
         while True:
@@ -417,12 +420,12 @@ def run(sample: int | None, seed: int, root: Path, operations: list[str]) -> int
     for number, case in enumerate(cases, 1):
         try:
             problems = harness.violations(case)
-        except (CaseError, EOFError) as error:
+        except (CaseError, EOFError, BrokenPipeError) as error:
             problems = [f"{type(error).__name__}: {error}"]
         failed += bool(problems)
         for problem in problems:
             print(f"VIOLATION {case}: {problem}", flush=True)
-        if number % 500 == 0:
+        if number % 100 == 0:
             print(f"{number} of {len(cases)} faults, {failed} violations, {time.monotonic() - began:.0f} s", flush=True)
     print(f"{len(cases)} faults, {failed} violations, {time.monotonic() - began:.0f} s")
     return int(failed > 0)

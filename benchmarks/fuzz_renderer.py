@@ -1,13 +1,14 @@
-"""Thousands of damaged files through the renderer: it must lose pages, one plain line each, and nothing else.
+"""Render thousands of damaged files and check that only their pages fail, each with a short reason.
 
     nice python -m benchmarks.fuzz_renderer                  # 10,000 files, a few minutes
     python -m benchmarks.fuzz_renderer --files 500 --seed 7
-    python -m benchmarks.fuzz_renderer --write 4711 out      # file 4711 alone, to look at
+    python -m benchmarks.fuzz_renderer --office --files 500 --seconds 120     # formats that are converted to PDF
+    python -m benchmarks.fuzz_renderer --write 4711 out      # write file 4711 for inspection
 
-Small valid PDFs, PNGs, JPEGs, WebPs and TIFFs are made here, and damaged by flipped bits, cuts, splices, edited
-lengths and numbers, deleted and doubled parts. The same seed makes the same files. It fails if the renderer's parent
-raises anything, if its process ends with a traceback, if something is printed, if a page or document is lost without
-a line, if a line is not plain, if a page has the digest of another file, or if a process needs more than its memory.
+Small valid PDF, PNG, JPEG, WebP and TIFF files are damaged by flipped bits, truncation, splices, edited lengths and
+numbers, and deleted or duplicated parts; the same seed gives the same files. A violation is an exception in the parent,
+a traceback in the renderer process, output of any process, a page or document without an event, a reason with names of
+exceptions, a page with the digest of another file, or a process above its memory limit.
 """
 
 from __future__ import annotations
@@ -27,25 +28,32 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from anchorfold.documents import Document, DocumentFinished, PageFailed, PageRendered, Renderer
-from anchorfold.documents.rendering import Event, Request
-from benchmarks.damaged_files import damaged, seeds
+from anchorfold.documents import (
+    Document,
+    DocumentFinished,
+    PageFailed,
+    PageRendered,
+    Renderer,
+    RenderEvent,
+    RenderRequest,
+)
+from benchmarks.damaged_files import damaged, office_seeds, seeds
 
 MEGABYTE = 10**6
-PIXELS = 100_000  # of a page: small, so that damage and not drawing takes the time
-BATCH = 250  # files on the disk at once
-PARENT_MEMORY = 400  # megabytes; the renderer's is an option
+PIXELS = 100_000  # per page: small, so that little time is spent on drawing
+BATCH = 250  # files on disk at the same time
+PARENT_MEMORY = 400  # megabytes
 UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
 
 
 @dataclass
 class FuzzReport:
-    """What became of all pages; `violations` must be empty. Memory in bytes."""
+    """Counts of rendered and failed pages; memory in bytes."""
 
     files: int = 0
     rendered: int = 0
-    lost_pages: Counter[str] = field(default_factory=Counter)
-    lost_documents: Counter[str] = field(default_factory=Counter)
+    failed_pages: Counter[str] = field(default_factory=Counter)
+    failed_documents: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
     parent_memory: int = 0
     child_memory: int = 0
@@ -54,7 +62,7 @@ class FuzzReport:
 
 @contextmanager
 def captured_output() -> Iterator[io.BufferedRandom]:
-    """What this process and its children print meanwhile."""
+    """Capture the output of this process and its children."""
     sys.stdout.flush()
     sys.stderr.flush()
     with tempfile.TemporaryFile() as file:
@@ -71,9 +79,9 @@ def captured_output() -> Iterator[io.BufferedRandom]:
                 os.close(old)
 
 
-def fuzz(files: int, seed: int, memory: int, seconds: float) -> FuzzReport:
-    """Render so many damaged files, and check everything that can be checked of the events."""
-    report, began, originals = FuzzReport(files), time.monotonic(), seeds()
+def fuzz(files: int, seed: int, memory: int, seconds: float, office: bool = False) -> FuzzReport:
+    """Render damaged files and check their events."""
+    report, began, originals = FuzzReport(files), time.monotonic(), office_seeds() if office else seeds()
     for first in range(0, files, BATCH):
         with tempfile.TemporaryDirectory() as folder, captured_output() as printed:
             documents, digests = {}, []
@@ -83,18 +91,18 @@ def fuzz(files: int, seed: int, memory: int, seconds: float) -> FuzzReport:
                 path.write_bytes(content)
                 documents[Document(path.name, path, len(content), path.stat().st_mtime_ns)] = number
                 digests.append(hashlib.blake2b(content, digest_size=16).hexdigest())
-            events: dict[Document, list[Event]] = {document: [] for document in documents}
+            events: dict[Document, list[RenderEvent]] = {document: [] for document in documents}
             try:
-                with Renderer(map(Request, documents), PIXELS, memory=memory, seconds=seconds) as renderer:
+                with Renderer(map(RenderRequest, documents), PIXELS, memory=memory, seconds=seconds) as renderer:
                     for event in renderer:
                         events[event.document].append(event)
             except Exception as error:
-                report.violations.append(f"files from {first} on: the parent failed with {error!r}")
+                report.violations.append(f"files from {first}: the parent failed with {error!r}")
             for (document, document_events), digest in zip(events.items(), digests, strict=True):
                 check(report, document.name, document_events, digest)
             printed.seek(0)
             if output := printed.read(2000):
-                report.violations.append(f"files from {first} on: it printed {output!r}")
+                report.violations.append(f"files from {first}: printed {output!r}")
         if sys.stderr.isatty():
             print(f"\r{min(first + BATCH, files)} of {files}", end="", file=sys.stderr)
     report.seconds = time.monotonic() - began
@@ -104,71 +112,72 @@ def fuzz(files: int, seed: int, memory: int, seconds: float) -> FuzzReport:
 
 
 def own_peak() -> int:
-    """Bytes. Linux's usual answer is not ours: a process starts with the peak of the one that started it."""
+    """Return the peak memory in bytes; `ru_maxrss` on Linux includes the peak of the parent process."""
     try:
         return 1024 * int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT
 
 
-def check(report: FuzzReport, name: str, events: list[Event], digest: str) -> None:
-    """Count the events of one document, and note what must not be."""
+def check(report: FuzzReport, name: str, events: list[RenderEvent], digest: str) -> None:
+    """Count the events of one document and record violations."""
 
     def wrong(what: str) -> None:
         report.violations.append(f"{name}: {what}")
 
     if not events or not isinstance(end := events[-1], DocumentFinished):
-        return wrong("it has no last event")
+        return wrong("no last event")
     pages = [event for event in events if isinstance(event, PageRendered | PageFailed)]
     numbers = [page.number for page in pages]
     total = max((page.total for page in pages), default=0)
     complete = numbers == list(range(total)) if end.problem is None else numbers == sorted(set(numbers))
     if not complete or len(pages) != len(events) - 1 or not (pages or end.problem):
-        wrong(f"of {total} pages {numbers} came, and {end.problem} was said")
+        wrong(f"events for pages {numbers} of {total}, problem {end.problem!r}")
     if {event.identity.digest for event in (*pages, end) if event.identity} - {digest}:
         wrong("a page was rendered from other bytes")
     report.rendered += sum(isinstance(page, PageRendered) for page in pages)
     for counter, reasons in (
-        (report.lost_pages, [page.problem for page in pages if isinstance(page, PageFailed)]),
-        (report.lost_documents, [end.problem] if end.problem else []),
+        (report.failed_pages, [page.problem for page in pages if isinstance(page, PageFailed)]),
+        (report.failed_documents, [end.problem] if end.problem else []),
     ):
         for reason in reasons:
             counter[reason] += 1
             if not plain(reason):
-                wrong(f"its reason is {reason!r}")
+                wrong(f"reason {reason!r}")
 
 
 def plain(reason: str) -> bool:
-    """One printable line without names of exceptions; a Python traceback ends the process with exit code 1."""
-    odd = re.search(r"Error|Exception|Traceback|Warning|0x|<|\(exit |garbled", reason)
+    """Return whether a reason is one short line without names of exceptions (a traceback is exit code 1)."""
+    odd = re.search(r"Error|Exception|Traceback|Warning|0x|<|\(exit |invalid message", reason)
     return 0 < len(reason) <= 120 and reason.isprintable() and not odd
 
 
 def main() -> int:
-    """Run, print, and say by the exit code whether all went well."""
+    """Run and return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--office", action="store_true", help="Damage office, HTML and mail files.")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--memory", type=int, default=512, help="megabytes for the renderer's process")
-    parser.add_argument("--seconds", type=float, default=10.0, help="for a page")
-    parser.add_argument("--write", nargs=2, metavar=("NUMBER", "FOLDER"), help="write one file and end")
+    parser.add_argument("--memory", type=int, default=512, help="Memory limit of the renderer process in megabytes.")
+    parser.add_argument("--seconds", type=float, default=10.0, help="Time limit per page.")
+    parser.add_argument("--write", nargs=2, metavar=("NUMBER", "FOLDER"), help="Write one file and exit.")
     options = parser.parse_args()
     if options.write:
         number, folder = int(options.write[0]), Path(options.write[1])
-        suffix, content = damaged(number, options.seed, seeds())
+        suffix, content = damaged(number, options.seed, office_seeds() if options.office else seeds())
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.{suffix}").write_bytes(content)
         return 0
-    report = fuzz(options.files, options.seed, options.memory * MEGABYTE, options.seconds)
+    report = fuzz(options.files, options.seed, options.memory * MEGABYTE, options.seconds, options.office)
     print(f"\n{report.files} files in {report.seconds:.0f} s: {report.rendered} pages rendered")
-    for title, lost in (("pages lost", report.lost_pages), ("documents lost", report.lost_documents)):
-        print(f"{lost.total()} {title}")
-        for reason, times in lost.most_common():
+    for title, failed in (("pages failed", report.failed_pages), ("documents failed", report.failed_documents)):
+        print(f"{failed.total()} {title}")
+        for reason, times in failed.most_common():
             print(f"  {times:6} {reason}")
     child, parent = report.child_memory / MEGABYTE, report.parent_memory / MEGABYTE
     print(f"peak memory: renderer {child:.0f} MB, parent {parent:.0f} MB")
     if child > 1.5 * options.memory or parent > PARENT_MEMORY:
-        report.violations.append(f"a process used too much memory: {options.memory} and {PARENT_MEMORY} MB are allowed")
+        report.violations.append(f"memory limit exceeded: {options.memory} MB renderer, {PARENT_MEMORY} MB parent")
     print(f"{len(report.violations)} violations")
     for violation in report.violations[:50]:
         print(f"  {violation}")

@@ -1,107 +1,154 @@
-"""What searching by looks, by words and by both is worth, and what the text costs.
+"""NDCG@5 of visual, text and hybrid search on a corpus and its scanned twin, and the cost of storing text.
 
-    anchorfold eval CORPUS --methods anchorfold@0.2 --to RUN
-    python -m benchmarks.hybrid CORPUS --scores RUN/nano-*/methods/CORPUS
+    anchorfold index CORPUS/pdfs -o plain.index
+    python -m training.nano.scanned CORPUS TWIN
+    anchorfold index TWIN/pdfs -o scans.index --ocr
+    python -m benchmarks.hybrid CORPUS --index plain.index --scans scans.index
     python -m benchmarks.hybrid --cost FILE.pdf
 
-The first takes the visual scores of an evaluation, also of one that is not finished: then those pages alone, and the
-queries that they answer whole. Text is stored and matched as an index does it, and fused as a search does it. The
-second indexes a document with and without text in turn, with nano, and compares processor time of all processes.
+The corpus is measured as it is, without the text of half of its pages (drawn with `--seed`), and with all or half of
+its pages replaced by scans; scans without text and with the text that OCR reads. Pages are ranked by the code of
+`Index.search`.
+`--cost` indexes a document with and without text in turn and compares the processor time of all processes.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import resource
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 
-from anchorfold.documents.ocr import PictureReader
-from anchorfold.documents.pages import RENDER_PIXELS, open_pages
-from anchorfold.evaluation.corpus import Corpus, Query, local_corpus
-from anchorfold.evaluation.measure import interval, ndcg_by_query, paired_difference
-from anchorfold.index.embedded import EmbeddedStore
-from anchorfold.index.fusion import POOL, fused
-from anchorfold.index.store.records import PageRow, PageText
-from anchorfold.index.store.settings import IndexSettings
-from anchorfold.index.words import cleaned
+from anchorfold import Index
+from anchorfold.evaluation.corpus import Query, local_corpus, page_name
+from anchorfold.evaluation.metrics import interval, ndcg_by_query, paired_difference
+from anchorfold.retrieval.embedded_store import EmbeddedStore
+from anchorfold.retrieval.hybrid import hybrid_hits
+from anchorfold.retrieval.kernels import Tokens
+from anchorfold.retrieval.visual_search import page_hits
+from anchorfold.storage.hits import Hit, PageKey, SearchRequest
+from anchorfold.storage.index_settings import IndexSettings
+from anchorfold.storage.records import PageRow, PageText
 
 MODES = ("visual", "text", "hybrid")
 SOURCE = "/corpus"  # the document that all pages of a corpus are stored under
+TOP = 10
+NOTHING = PageText("")
 
 
-def visual_scores(corpus: Corpus, run: Path, method: str) -> tuple[list[str], np.ndarray]:
-    """Names of the pages that a run has scored, and `(pages, queries)` their scores."""
-    pages: list[str] = json.loads((run / "state.json").read_text())["pages"]
-    scores = np.fromfile(run / f"{method}.scores", np.float32, len(pages) * len(corpus.queries))
-    return pages, scores.reshape(len(pages), len(corpus.queries)).astype(np.float64)
+@dataclass(frozen=True)
+class Pages:
+    """Pages of a corpus: `visual (queries, pages)` MaxSim scores, texts, and which are scans."""
+
+    visual: np.ndarray
+    texts: list[PageText]
+    scanned: np.ndarray
+
+    def mixed_with(self, other: Pages, chosen: np.ndarray) -> Pages:
+        """Return these pages with the chosen ones, `(pages,)` booleans, replaced by those of `other`."""
+        texts = [b if c else a for a, b, c in zip(self.texts, other.texts, chosen, strict=True)]
+        return Pages(np.where(chosen, other.visual, self.visual), texts, np.where(chosen, other.scanned, self.scanned))
+
+    def without_ocr(self) -> Pages:
+        """Return the same pages with text layers only."""
+        return replace(self, texts=[NOTHING if text.ocr else text for text in self.texts])
 
 
-def stored_texts(folder: Path, corpus: Corpus, pages: list[str], ocr: bool) -> EmbeddedStore:
-    """The texts of some pages in an index without vectors, the first as page 1 of one document."""
-    wanted, texts = {name: i + 1 for i, name in enumerate(pages)}, dict[int, PageText]()
-    reader = PictureReader() if ocr else None
-    for path in corpus.unrendered.files:  # type: ignore[attr-defined]
-        with open_pages(path, RENDER_PIXELS) as document:
-            for number in range(len(document)):
-                if (page := wanted.get(f"{path.name}#{number}")) is not None:
-                    text = cleaned(document.text(number))
-                    if reader is not None and not text:
-                        text = cleaned(reader.read(document.image(number)))
-                    texts[page] = PageText(text)
-    store = EmbeddedStore.create(folder, IndexSettings("nano", "", 1, "none", {}, text=True))
-    rows = [
-        PageRow(SOURCE, "corpus", page, len(pages), "", 0, 0, True, None, text=texts[page]) for page in wanted.values()
-    ]
-    with store.writing():
-        store.append(rows)
-    return store
+def read_pages(path: Path, names: Sequence[str], queries: Sequence[Query], scanned: bool) -> Pages:
+    """Return the pages of a corpus from an index of its files."""
+    index = Index.open(path)
+    scanner = index.store.pages.newest_scanner()
+    identities = scanner.live.identities(np.arange(len(scanner.live))).tolist()
+    hits = index.store.read(lambda snapshot: page_hits(snapshot, identities))
+    rows = {page_name(os.path.basename(h.source), h.page - 1): (row, h) for row, h in enumerate(hits.values())}
+    tokens = Tokens.of(index.encode_queries([query.text for query in queries]), scanner.live.coding)
+    visual, _ = scanner.scores(tokens, np.arange(len(scanner.live)))
+    texts = [index.store.page_text(rows[name][1].source, rows[name][1].page) or NOTHING for name in names]
+    return Pages(visual[:, [rows[name][0] for name in names]], texts, np.full(len(names), scanned))
 
 
-def rankings(looks: np.ndarray, words: np.ndarray, no_text: np.ndarray) -> dict[str, np.ndarray]:
-    """`(pages,)` scores of one query in every mode; minus infinity for pages that are not answered."""
-    pool = np.union1d(np.argsort(-looks)[:POOL], [p for p in np.argsort(-words)[:POOL] if words[p] > 0]).astype(int)
-    both = np.full(len(looks), -np.inf)
-    both[pool] = fused(looks[pool], words[pool], no_text[pool])
-    return {"visual": looks, "text": np.where(words > 0, words, -np.inf), "hybrid": both}
+class ScoredStore(EmbeddedStore):
+    """Store of page texts and precomputed visual scores; a query vector contains the query number."""
+
+    visual: np.ndarray
+
+    @classmethod
+    def of(cls, folder: Path, pages: Pages) -> ScoredStore:
+        """Store the texts as pages 1 to n of one document."""
+        store = cls.create(folder, IndexSettings("nano", "", 1, "none", {}, text=True))
+        store.visual = pages.visual
+        count = len(pages.texts)
+        with store.writing():
+            store.append(
+                [
+                    PageRow(SOURCE, "corpus", number, count, "", 0, 0, True, None, text=text)
+                    for number, text in enumerate(pages.texts, 1)
+                ]
+            )
+        return store
+
+    def search_visual(self, request: SearchRequest) -> list[list[Hit]]:
+        """Return the top pages by precomputed score."""
+        return [
+            [
+                Hit("corpus", int(page) + 1, score := float(self.visual[query][page]), SOURCE, score)
+                for page in np.argsort(-self.visual[query], kind="stable")[: request.top_k]
+            ]
+            for query in request.vectors
+        ]
+
+    def page_scores(self, query: Any, pages: Sequence[PageKey]) -> dict[PageKey, float]:
+        """Return the precomputed scores of pages."""
+        return {(source, page): float(self.visual[query][page - 1]) for source, page in pages}
 
 
-def measured(corpus: Corpus, run: Path, method: str, ocr: bool) -> tuple[dict[str, dict[str, float]], list[Query], str]:
-    """NDCG@5 in percent by mode and query id, the queries, and a sentence on the text."""
-    pages, looks = visual_scores(corpus, run, method)
-    done = set(pages)
-    chosen = [(i, query) for i, query in enumerate(corpus.queries) if done >= query.relevant.keys()]
-    answers: dict[str, dict[str, dict[str, float]]] = {mode: {} for mode in MODES}
+def answers(store: ScoredStore, query: Query, number: int) -> dict[str, list[Hit]]:
+    """Return the top pages for a query by mode."""
+    request = SearchRequest([query.text], [number], TOP)
+    return {
+        "visual": store.search_visual(request)[0],
+        "text": store.search_text(request)[0],
+        "hybrid": hybrid_hits(store, request)[0],
+    }
+
+
+def measure(pages: Pages, names: Sequence[str], queries: Sequence[Query]) -> dict[str, dict[str, float]]:
+    """Return NDCG@5 in percent by mode and query id."""
+    rankings: dict[str, dict[str, dict[str, float]]] = {mode: {} for mode in MODES}
     with tempfile.TemporaryDirectory() as folder:
-        store = stored_texts(Path(folder), corpus, pages, ocr)
-        keys = [(SOURCE, page) for page in range(1, len(pages) + 1)]
-        no_text = np.array([score is None for score in store.text_scores("", keys).values()])
-        for number, query in chosen:
-            words = np.array([score or 0.0 for score in store.text_scores(query.text, keys).values()])
-            for mode, scores in rankings(looks[:, number], words, no_text).items():
-                best = [p for p in np.lexsort((np.arange(len(scores)), -scores))[:10] if scores[p] > -np.inf]
+        store = ScoredStore.of(Path(folder) / "texts.index", pages)
+        for number, query in enumerate(queries):
+            for mode, hits in answers(store, query, number).items():
                 # Ranks instead of scores: trec_eval orders equal scores by name.
-                answers[mode][query.id] = {pages[p]: -float(rank) for rank, p in enumerate(best)} or {"none": 0.0}
-        said = (
-            f"{len(pages)} of {len(corpus.names())} pages, {len(chosen)} queries; {no_text.sum()} pages without text; "
-            f"text and its index take {store.info().text_bytes / len(pages):,.0f} bytes per page"
-        )
-    queries = [query for _, query in chosen]
-    return {mode: ndcg_by_query(answers[mode], queries) for mode in MODES}, queries, said
+                ranks = {names[hit.page - 1]: -float(rank) for rank, hit in enumerate(hits)}
+                rankings[mode][query.id] = ranks or {"none": 0.0}
+    return {mode: ndcg_by_query(rankings[mode], queries) for mode in MODES}
 
 
-def show(values: dict[str, dict[str, float]], queries: list[Query]) -> None:
-    """A table by kind of query, with 95 % intervals; differences are paired."""
-    print("| queries | n | " + " | ".join(MODES) + " | hybrid - visual | hybrid - text |")
-    print("|---|---|" + "---|" * 5)
+def groups(pages: Pages, names: Sequence[str], queries: Sequence[Query]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name and query ids of each row: all queries, by kind, and by whether the answer is a scan."""
+    yield "all", [query.id for query in queries]
     kinds = sorted({query.kind for query in queries})
-    for kind in [*(kinds if len(kinds) > 1 else []), "all"]:
-        ids = [query.id for query in queries if kind in (query.kind, "all")]
+    for kind in kinds if len(kinds) > 1 else []:
+        yield kind, [query.id for query in queries if query.kind == kind]
+    scans = {name for name, scanned in zip(names, pages.scanned, strict=True) if scanned}
+    if 0 < len(scans) < len(names):
+        yield "answered by pages without text layer", [query.id for query in queries if query.relevant.keys() <= scans]
+        yield "answered by other pages", [query.id for query in queries if not query.relevant.keys() & scans]
+
+
+def show(title: str, pages: Pages, names: Sequence[str], queries: Sequence[Query]) -> None:
+    """Print the rows of one setting; intervals are 95 % and differences paired."""
+    values = measure(pages, names, queries)
+    for group, ids in groups(pages, names, queries):
         by_mode = {mode: {i: values[mode].get(i, 0.0) for i in ids} for mode in MODES}
         cells = []
         for mode in MODES:
@@ -110,12 +157,26 @@ def show(values: dict[str, dict[str, float]], queries: list[Query]) -> None:
         for other in ("visual", "text"):
             d = paired_difference(by_mode["hybrid"], by_mode[other])
             cells.append(f"{d['difference']:+.1f} ({d['low']:+.1f} to {d['high']:+.1f})")
-        print(f"| {kind} | {len(ids)} | " + " | ".join(cells) + " |")
+        print(f"| {title} | {group} | {len(ids)} | " + " | ".join(cells) + " |", flush=True)
+
+
+def settings(plain: Pages, scans: Pages | None, seed: int) -> Iterator[tuple[str, Pages]]:
+    """Yield the settings to measure."""
+    half = np.random.default_rng(seed).random(len(plain.texts)) < 0.5
+    no_text = Pages(plain.visual, [NOTHING] * len(plain.texts), np.full(len(plain.texts), True))
+    yield "text layer", plain
+    yield "half without text", plain.mixed_with(no_text, half)
+    if scans is not None:
+        yield "scans", scans.without_ocr()
+        yield "half scans", plain.mixed_with(scans.without_ocr(), half)
+    if scans is not None and any(text.ocr for text in scans.texts):
+        yield "scans, OCR", scans
+        yield "half scans, OCR", plain.mixed_with(scans, half)
 
 
 def cost(path: Path, rounds: int) -> None:
-    """Processor and wall seconds of indexing a document with and without text, in turn."""
-    from anchorfold import AnchorFold, Index, load
+    """Print CPU and wall time of indexing a document with and without text, interleaved."""
+    from anchorfold import AnchorFold, load
 
     model = load("nano")
     model.encode_queries(["warm up"])
@@ -134,7 +195,7 @@ def cost(path: Path, rounds: int) -> None:
 
 
 def processor_seconds() -> float:
-    """Of this process and of those that it started and that have ended."""
+    """Return the CPU time of this process and its finished children, in seconds."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
@@ -142,19 +203,25 @@ def processor_seconds() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path, nargs="?", help="a folder with pdfs/ and queries.jsonl")
-    parser.add_argument("--scores", type=Path, help="the folder of an evaluation's scores")
-    parser.add_argument("--method", default="anchorfold@0.2")
-    parser.add_argument("--ocr", action="store_true", help="read pages without a text layer")
+    parser.add_argument("--index", type=Path, help="an index of the corpus")
+    parser.add_argument("--scans", type=Path, help="an index of its scanned twin")
+    parser.add_argument("--documents", help="stems with commas between; all without it")
+    parser.add_argument("--seed", type=int, default=0, help="of the pages that are replaced by scans")
     parser.add_argument("--cost", type=Path, help="a document to index with and without text")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     if options.cost is not None:
         cost(options.cost, options.rounds)
     if options.corpus is not None:
-        corpus = local_corpus(options.corpus)
-        values, queries, said = measured(corpus, options.scores, options.method, options.ocr)
-        print(f"{corpus.name}, {options.method}: {said}\n")
-        show(values, queries)
+        corpus = local_corpus(options.corpus, options.documents and options.documents.split(","))
+        names = corpus.names()
+        plain = read_pages(options.index, names, corpus.queries, scanned=False)
+        scans = options.scans and read_pages(options.scans, names, corpus.queries, scanned=True)
+        print(f"{corpus.name}: {len(names)} pages, {len(corpus.queries)} queries\n")
+        print("| pages | queries | n | " + " | ".join(MODES) + " | hybrid - visual | hybrid - text |")
+        print("|---|---|---|" + "---|" * 5)
+        for title, pages in settings(plain, scans, options.seed):
+            show(title, pages, names, corpus.queries)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""What indexing costs beyond encoding: wall time over pure encoding time, and memory against the number of pages.
+"""Overhead of indexing: wall time relative to encoding time, and memory by number of pages.
 
     python -m benchmarks.index                    # about four minutes on two cores
-    python -m benchmarks.index --pdf FILE.pdf     # pages of your own
+    python -m benchmarks.index --pdf FILE.pdf     # your own pages
 
-Time is measured with nano on 120 pages, memory with a tiny random model, which is quick enough for thousands: what
-grows with the number of pages is not the encoder. Each size runs in a process of its own. Memory is what the
-processes hold for themselves, at its peak, and is known on Linux only.
+Time is measured with nano on 120 pages, memory with a tiny random model on thousands of pages, since encoder memory
+does not depend on the number of pages. Each size runs in its own process. Memory is the peak private memory of the
+processes, available on Linux only.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pathlib import Path
 from anchorfold.testing.tiny import make
 
 BAR = 1.1
-GROWTH = 50.0  # megabytes that three times as many pages may add
+GROWTH = 50.0  # maximum growth in megabytes for three times as many pages
 
 RUN = """
 import json, os, sys
-from anchorfold.index import Index
+from anchorfold.indexes.index import Index
 
 def own_memory(pid):  # megabytes; files that are mapped into memory can be dropped at any time and do not count
     try:
@@ -51,7 +51,7 @@ print(json.dumps([report.pages, report.seconds, report.encode_seconds, peak["sel
 
 
 def sample(folder: Path, copies: int, pdf: Path | None) -> Path:
-    """A folder of documents: the demo's report and slides, several times over, or a PDF of the user's."""
+    """Write a folder with copies of the sample report and slides, or of a given PDF."""
     from anchorfold.demo.corpus import report, slides
 
     folder.mkdir()
@@ -65,7 +65,7 @@ def sample(folder: Path, copies: int, pdf: Path | None) -> Path:
 
 
 def run(folder: Path, copies: int, pdf: Path | None, model: str) -> tuple[int, float, float]:
-    """Index some copies; the number of pages, wall time over encoding time, and megabytes of both processes."""
+    """Index copies; return pages, wall time relative to encoding time, and megabytes of both processes."""
     documents = sample(folder / f"documents-{copies}-{Path(model).name}", copies, pdf)
     index_path = folder / f"{copies}-{Path(model).name}.index"
     command = [sys.executable, "-W", "ignore", "-c", RUN, str(index_path), str(documents), model]

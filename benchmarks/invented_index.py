@@ -1,37 +1,47 @@
-"""Indexes of invented pages for measurements: vectors are written in bulk, without a model."""
+"""Synthetic indexes for benchmarks: vectors are written in bulk, without a model."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from anchorfold.index.embedded import EmbeddedStore
-from anchorfold.index.store.column_file import array_column, blob_columns, write_columns
-from anchorfold.index.store.records import PageRow
-from anchorfold.index.store.schema import page_id
-from anchorfold.index.store.segment import NUMBERS, document_column
-from anchorfold.index.store.settings import IndexSettings
-from anchorfold.index.store.tables import write_document, write_version
+from anchorfold.retrieval.embedded_store import EmbeddedStore
+from anchorfold.storage.column_file import write_columns
+from anchorfold.storage.index_settings import IndexSettings
+from anchorfold.storage.records import PageRow
+from anchorfold.storage.rows import version_ids
+from anchorfold.storage.schema import page_id
+from anchorfold.storage.segment import array_columns
 
 PAGES_PER_DOCUMENT = 50
 
 
 def new_store(folder: Path, dim: int, bits: int, model: str = "nano", fingerprint: str = "invented") -> EmbeddedStore:
-    """An empty index without provenance, text and thumbnails."""
+    """Create an empty index without provenance, text and thumbnails."""
     settings = IndexSettings(model, fingerprint, dim, "anchorfold", {"ratio": 0.05}, bits=bits, provenance=False,
                              thumbnails=False)  # fmt: skip
     return EmbeddedStore.create(folder, settings)
 
 
-def append_pages(store: EmbeddedStore, vectors: np.ndarray, lengths: np.ndarray, full: int = 1600) -> list[str]:
-    """Add one vector file in one commit, 50 pages per document.
+def append_pages(
+    store: EmbeddedStore,
+    vectors: np.ndarray,
+    lengths: np.ndarray,
+    full: int = 1600,
+    texts: Sequence[str] = (),
+    pages_per_document: int = PAGES_PER_DOCUMENT,
+) -> list[str]:
+    """Add one vector file in one commit.
 
     Args:
-        store: the index.
+        store: the store of the index.
         vectors: `(V, d)` vectors of all pages.
         lengths: `(n,)` vectors per page.
         full: vectors per page before compression.
+        texts: texts of all pages, or empty.
+        pages_per_document: pages per document.
 
     Returns:
         The names of the new documents.
@@ -41,28 +51,19 @@ def append_pages(store: EmbeddedStore, vectors: np.ndarray, lengths: np.ndarray,
     if np.any(np.diff(order) < 0):
         vectors = np.concatenate([vectors[starts[i] : starts[i + 1]] for i in order])
     pages = len(lengths)
-    names: list[str] = []
-    with store.writing(), store.transaction() as connection:
+    with store.writing(), store.transaction() as snapshot:
+        connection = snapshot.connection
         first = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM documents").fetchone()[0]
-        versions = []
-        for number in range(first, first + -(-pages // PAGES_PER_DOCUMENT)):
-            name = f"{number}.pdf"
-            row = PageRow(f"/d/{name}", name, 1, PAGES_PER_DOCUMENT, str(number), 1, 1, True, None)
-            document = write_document(connection, None, row.source, name, name, {})
-            versions.append(write_version(connection, None, document, row))
-            names.append(name)
-        owner = np.array(versions)[np.arange(pages) // PAGES_PER_DOCUMENT]
-        page = np.arange(pages) % PAGES_PER_DOCUMENT + 1
+        names = [f"{number}.pdf" for number in range(first, first + -(-pages // pages_per_document))]
+        documents = [PageRow(f"/d/{name}", name, 1, pages_per_document, name, 1, 1, True, None) for name in names]
+        versions = version_ids(connection, documents)
+        owner = np.array(versions)[np.arange(pages) // pages_per_document]
+        page = np.arange(pages) % pages_per_document + 1
         codes, scales = store.settings.coding.encode(vectors)
-        numbers = {"version": owner, "page": page, "full": np.full(pages, full), "kept": lengths}
-        columns = [
-            *(array_column(name, numbers[name][order].astype(np.uint32)) for name in NUMBERS),
-            array_column("codes", codes, long=True),
-            array_column("scales", scales, long=True),
-            *blob_columns("provenance", [b""] * pages),
-            document_column(store._snapshot(connection).versions_by_id(versions).values()),
-        ]
-        store.register(connection, lambda path, header: write_columns(path, pages, columns, header))
+        numbers = [array[order] for array in (owner, page, np.full(pages, full), lengths)]
+        known = snapshot.versions_by_id(versions).values()
+        columns = array_columns(numbers, codes, scales, [b""] * pages, known)
+        store.register(snapshot, lambda path, header: write_columns(path, pages, columns, header))
         connection.executemany(
             "INSERT INTO pages (id, vectors, full_vectors) VALUES (?, ?, ?)",
             (
@@ -70,11 +71,15 @@ def append_pages(store: EmbeddedStore, vectors: np.ndarray, lengths: np.ndarray,
                 for version, number, kept in zip(owner.tolist(), page.tolist(), lengths.tolist(), strict=True)
             ),
         )
+        connection.executemany(
+            "INSERT INTO texts (page_id, text, ocr) VALUES (?, ?, 0)",
+            ((page_id(v, n), text) for v, n, text in zip(owner.tolist(), page.tolist(), texts, strict=False)),
+        )
     return names
 
 
 def random_pages(pages: int, dim: int, low: int, high: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Random unit vectors `(V, d)` and the pages' lengths, ascending."""
+    """Return random unit vectors `(V, d)` and ascending page lengths."""
     rng = np.random.default_rng(seed)
     lengths = np.sort(rng.integers(low, high + 1, pages))
     vectors = rng.standard_normal((int(lengths.sum()), dim), np.float32)

@@ -1,12 +1,12 @@
-"""What compression costs while indexing, at the true widths of the paper's three backbones.
+"""Overhead of compression during indexing, at the layer sizes of the three backbones of the paper.
 
     python -m benchmarks.overhead                 # about five minutes on two cores
 
-No checkpoint is needed: time does not depend on the weights. For each backbone a few language layers of its
-true width are built, and encoding is timed with and without each compressor, interleaved in one run. The
-cost of a tapped layer and of the compression itself is then extrapolated to the full depth with the paper's
-window. The vision tower is left out, which makes every overhead look larger than it is. Peak memory is the
-difference of two processes' peaks.
+No checkpoint is needed: time does not depend on the weights. For each backbone, a few language layers of the
+original width are created, and encoding is timed with and without each compressor, interleaved in one run. The
+cost per captured layer and of the compression itself is extrapolated to the full depth with the window of the
+paper. The vision tower is omitted, so every overhead is overestimated. Memory overhead is the difference
+between the peak memory of two processes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from transformers import LlamaConfig, LlamaModel
 
 import anchorfold
 from anchorfold.attention.layer_settings import PAPER, LayerSettings
-from anchorfold.attention.signals import FromLastText, InDegree, Propagated
+from anchorfold.attention.signals import InDegree, LastTextAttention, PropagatedAttention
 from anchorfold.attention.tap import AttentionTap
 from anchorfold.compressors import Compressor
-from anchorfold.focus import centrality, visual_graph
+from anchorfold.core.focus import centrality, visual_graph
 from anchorfold.page import PageState
 
 PAPER_RATIO = 1.109
@@ -39,7 +39,7 @@ TEXT_TOKENS = 24
 
 @dataclass(frozen=True)
 class Width:
-    """A language model's true sizes."""
+    """Layer sizes of a language model."""
 
     family: str
     hidden: int
@@ -48,7 +48,7 @@ class Width:
     head_dim: int
     intermediate: int
     retrieval_dim: int
-    masked: bool = False  # whether the model hands its attention a mask even without padding
+    masked: bool = False  # whether the model passes an attention mask even without padding
 
 
 WIDTHS = [
@@ -68,7 +68,7 @@ COMPRESSORS: dict[str, Callable[[], Compressor]] = {
 
 
 class Stack:
-    """A few bidirectional layers of true width, a page of N visual tokens, and a projection."""
+    """A few bidirectional layers of the original width, a page of N visual tokens, and a projection."""
 
     def __init__(self, width: Width, layers: int, n: int) -> None:
         torch.manual_seed(0)
@@ -100,12 +100,12 @@ class Stack:
     def tapped(self, kind: type | None) -> tuple[torch.Tensor, AttentionTap]:
         signals = [] if kind is None else [kind(i) for i in range(len(self.attention))]
         with AttentionTap(self.model, self.attention, signals) as tap:
-            tap.look_at(self.visual)
+            tap.set_visual_tokens(self.visual)
             return self.encode(), tap
 
     @torch.no_grad()
     def read_attentions(self) -> tuple[torch.Tensor, ...]:
-        """`(1, H, T, T)` of every layer through `output_attentions=True`: eager attention, all matrices kept."""
+        """Return the attention `(1, H, T, T)` of every layer with `output_attentions=True` (eager attention)."""
         self.model.config._attn_implementation_internal = "eager"
         mask = None if self.mask is None else torch.zeros(self.mask.shape)
         try:
@@ -115,7 +115,7 @@ class Stack:
         return out.attentions
 
 
-KIND = {"anchorfold": Propagated, "sap": InDegree, "docpruner": FromLastText}
+KIND = {"anchorfold": PropagatedAttention, "sap": InDegree, "docpruner": LastTextAttention}
 
 
 def window_layers(name: str, settings: LayerSettings) -> int:
@@ -124,7 +124,7 @@ def window_layers(name: str, settings: LayerSettings) -> int:
 
 
 def page_state(stack: Stack, name: str) -> tuple[PageState, LayerSettings]:
-    """A page whose signals are there already, for timing compression alone."""
+    """Return a page with precomputed signals, to time compression alone."""
     settings = LayerSettings((0, len(stack.attention) - 1), (0, len(stack.attention) - 1), len(stack.attention))
     hidden, tap = stack.tapped(KIND.get(name))
     return PageState(hidden[0][stack.visual[0]], stack.project, tap.pages[0] if tap.pages else {}), settings
@@ -137,7 +137,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def measure(width: Width, layers: int, n: int, rounds: int) -> dict[str, float]:
-    """Ratio to encoding alone at full depth, for each compressor and for reading attentions."""
+    """Return the time relative to encoding alone at full depth, per compressor and for reading attention."""
     stack = Stack(width, layers, n)
     settings = PAPER[width.family]
     states = {name: page_state(stack, name) for name in COMPRESSORS}
@@ -173,7 +173,7 @@ def measure(width: Width, layers: int, n: int, rounds: int) -> dict[str, float]:
         if name in KIND:
             extra += max(paired(f"tap {name}"), 0.0) / layers * window_layers(name, settings)
         ratios[name] = 1 + extra / (per_layer * settings.layers)
-    # The same method from returned matrices: every layer on eager attention, then focus on the window, then fold.
+    # The same method on returned matrices: eager attention in every layer, focus on the window, folding.
     later = statistics.median(times["focus"]) * window_layers("anchorfold", settings)
     later += statistics.median(times["compress anchorfold"])
     ratios["output_attentions"] = 1 + paired("attentions") / plain + later / (per_layer * settings.layers)
@@ -181,13 +181,13 @@ def measure(width: Width, layers: int, n: int, rounds: int) -> dict[str, float]:
 
 
 def peak_megabytes(width: Width, n: int, tapped: bool) -> float:
-    """Peak resident memory of a process that encodes one page, with or without AnchorFold."""
+    """Return the peak resident memory of a process that encodes one page, with or without AnchorFold."""
     unit = 2**20 if sys.platform == "darwin" else 2**10  # macOS counts bytes, Linux kilobytes
     code = (
         f"import json, resource\nfrom benchmarks.overhead import *\nw = WIDTHS[{WIDTHS.index(width)}]\n"
         f"stack = Stack(w, 1, {n})\nfor _ in range(2):\n"
         + (
-            "    hidden, tap = stack.tapped(Propagated)\n"
+            "    hidden, tap = stack.tapped(PropagatedAttention)\n"
             "    state = PageState(hidden[0][stack.visual[0]], stack.project, tap.pages[0])\n"
             "    anchorfold.AnchorFold(ratio=RATIO).compress(state, LayerSettings((0, 0), (0, 0), 1))\n"
             if tapped

@@ -1,13 +1,13 @@
-"""A backbone at its true size, from files on disk to a search: everything but the trained weights.
+"""End-to-end run of a backbone at full size with random weights, from checkpoint files to a search.
 
     python -m benchmarks.rehearsal colqwen2.5                    # or colpali, nemotron
     ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 python -m benchmarks.rehearsal nemotron --folder /tmp/rehearsal
 
 Writes a checkpoint with the published configuration, random weights and the key names of the published files (bfloat16,
-safetensors in shards), loads it through `anchorfold.load`, and takes one page through every method, and a small one
-through an index and a search; ColQwen2.5 also takes the page with AGC's universal tokens. Prints parameters, seconds
-and peak memory of each step. The tokenizer knows a few words only: weights and words are what a rehearsal lacks. Needs
-as much disk as the checkpoint has, 6 to 9 GB, and frees it.
+sharded safetensors), loads it with `anchorfold.load`, compresses one page with every method, and indexes and searches a
+small page; ColQwen2.5 also encodes the page with the universal tokens of AGC. Prints parameters, time and peak memory
+per step. The vocabulary of the tokenizer has a few words only. Requires temporary disk space of the size of the
+checkpoint, 6 to 9 GB.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from anchorfold.testing import tiny
 
 SHARD_BYTES = 2_000_000_000
 QUERY = "net revenue by region"
-UNIVERSAL = 128  # tokens and vectors of AGC in the paper's appendix C
+UNIVERSAL = 128  # tokens and vectors of AGC in appendix C of the paper
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -48,10 +48,10 @@ class Rehearsal:
     """A published model.
 
     Args:
-        tiny: the kind of tiny checkpoint whose tokenizer and other small files it takes.
-        build: from the tiny checkpoint's configuration to the whole model, on the meta device, and its `config.json`.
-        rename: our name of a weight, to the name in the published files.
-        resize: what the tiny checkpoint's other JSON files must say at this size.
+        tiny: kind of the tiny checkpoint that provides the tokenizer and other small files.
+        build: returns the full model on the meta device and its `config.json` from the tiny configuration.
+        rename: maps parameter names to those of the published files.
+        resize: changes to the other JSON files of the tiny checkpoint for this size.
     """
 
     tiny: str
@@ -61,7 +61,7 @@ class Rehearsal:
 
 
 def build_colpali(small: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
-    """PaliGemma-3B at 448 pixels: SigLIP-so400m and Gemma-2B."""
+    """Build PaliGemma-3B at 448 pixels: SigLIP-so400m and Gemma-2B."""
     from transformers import ColPaliConfig, ColPaliForRetrieval
 
     vlm = small["vlm_config"]
@@ -78,8 +78,8 @@ def build_colpali(small: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
 
 
 def build_colqwen25(small: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
-    """Qwen2.5-VL-3B, trained without its causal mask."""
-    from anchorfold.backbones.colqwen import ColQwen25Model
+    """Build Qwen2.5-VL-3B without a causal mask."""
+    from anchorfold.backbones.colqwen_model import ColQwen25Model
 
     small["text_config"] |= {
         "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36, "num_attention_heads": 16,
@@ -96,7 +96,7 @@ def build_colqwen25(small: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
 
 
 def build_nemotron(small: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
-    """SigLIP2-giant at 512 pixels and Llama-3.2-3B."""
+    """Build SigLIP2-giant at 512 pixels and Llama-3.2-3B."""
     from anchorfold.backbones.nemotron_model import NemotronConfig, NemotronModel
 
     small["llm_config"] |= {
@@ -112,7 +112,7 @@ def build_nemotron(small: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
 
 
 def colpali_name(key: str) -> str:
-    """As `vidore/colpali-v1.3-hf` was converted with transformers 4.47."""
+    """Return the key in `vidore/colpali-v1.3-hf`, which was converted with transformers 4.47."""
     key = re.sub(r"^vlm\.language_model\.", "vlm.language_model.model.", key)
     return re.sub(r"^vlm\.vision_tower\.(?!vision_model)", "vlm.vision_tower.vision_model.", key)
 
@@ -133,16 +133,16 @@ REHEARSALS = {
 
 
 def initial(name: str, shape: torch.Size) -> Tensor:
-    """Random weights of a size that lets states pass through: norms at one, biases at zero."""
+    """Return random weights with a stable scale: norms are one, biases zero."""
     if name.endswith("bias"):
         return torch.zeros(shape, dtype=torch.bfloat16)
-    if len(shape) == 1:  # Gemma's norms add one themselves
+    if len(shape) == 1:  # norms of Gemma add one to their weight
         return torch.ones(shape, dtype=torch.bfloat16)
     return torch.empty(shape, dtype=torch.bfloat16).normal_(0, 0.02)
 
 
 def write_checkpoint(rehearsal: Rehearsal, folder: Path) -> int:
-    """The files of a published checkpoint, one shard in memory at a time; returns the number of parameters."""
+    """Write a checkpoint with one shard in memory at a time; return the number of parameters."""
     tiny.make(rehearsal.tiny, folder)
     (folder / "model.safetensors").unlink()
     with torch.device("meta"):
@@ -176,7 +176,7 @@ def write_checkpoint(rehearsal: Rehearsal, folder: Path) -> int:
 
 
 def page_image() -> Image.Image:
-    """A page of US letter at 200 dots an inch, with words and a table on it."""
+    """Return a US letter page at 200 dpi with words and a table."""
     page = Image.new("RGB", (1700, 2200), "white")
     draw = ImageDraw.Draw(page)
     for line in range(40):
@@ -188,7 +188,7 @@ def page_image() -> Image.Image:
 
 @contextmanager
 def step(name: str, rows: list[dict[str, Any]]) -> Iterator[None]:
-    """Print and keep seconds and peak memory of what happens inside."""
+    """Print and record the duration and peak memory of a block."""
     _reset_peak()
     began = time.perf_counter()
     yield
@@ -198,13 +198,13 @@ def step(name: str, rows: list[dict[str, Any]]) -> Iterator[None]:
 
 
 def _reset_peak() -> None:
-    """Linux lets a process reset its peak; elsewhere peaks are those since the start."""
+    """Reset the peak memory on Linux; elsewhere peaks are since the start of the process."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def _peak() -> int:
-    """Peak resident memory in bytes."""
+    """Return the peak resident memory in bytes."""
     status = Path("/proc/self/status")
     if status.exists():
         return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1])  # type: ignore[index]
@@ -213,36 +213,39 @@ def _peak() -> int:
 
 
 def rehearse(kind: str, folder: Path, dtype: torch.dtype, ratio: float) -> dict[str, Any]:
-    """All steps of one backbone; `folder` is empty."""
+    """Run all steps of one backbone; `folder` must be empty."""
     rows: list[dict[str, Any]] = []
     with step("write the checkpoint", rows):
         parameters = write_checkpoint(REHEARSALS[kind], folder / "checkpoint")
     print(f"{parameters:,} parameters, {2 * parameters / 1e9:.1f} GB as bfloat16", flush=True)
     with step(f"load as {str(dtype).removeprefix('torch.')}", rows):
         model = anchorfold.load(folder / "checkpoint", dtype=dtype, device="cpu")
-    print(f"window {model.settings.window}, K {model.settings.steps}, from {model.settings.source}", flush=True)
+    print(
+        f"window {model.layer_settings.window}, K {model.layer_settings.steps}, from {model.layer_settings.source}",
+        flush=True,
+    )
     with step("find out whether it is causal", rows):
         causal = model.is_causal
     page = page_image()
     compressors = [
-        anchorfold.compressor(name, **({} if name == "none" else {"ratio": ratio}))
-        for name in anchorfold.compressor_names()
-        if name != AGC.name  # below: its tokens would change the page for all others
+        anchorfold.compressors.compressor(name, **({} if name == "none" else {"ratio": ratio}))
+        for name in anchorfold.compressors.compressor_names()
+        if name != AGC.name  # run separately: its tokens change the page for other methods
     ]
-    signals = list(dict.fromkeys(s for c in compressors for s in c.signals(model.settings)))
+    signals = list(dict.fromkeys(s for c in compressors for s in c.signals(model.layer_settings)))
     with step("encode a page for all methods", rows):
         (state,) = model.page_states([page], signals)
     vectors = {}
     for compressor in compressors:
         with step(f"compress: {compressor.name}", rows):
-            ready = compressor if compressor.ready else compressor.calibrate([state], model.settings)
-            vectors[compressor.name] = len(model.compress(state, ready))
+            ready = compressor if compressor.ready else compressor.calibrate([state], model.layer_settings)
+            vectors[compressor.name] = len(model.compress_page(state, ready))
     page.crop((0, 0, 512, 512)).save(folder / "page.png")
     with step("index a page of 512 x 512", rows):
         index = anchorfold.Index.create(folder / "rehearsal.index", model, anchorfold.AnchorFold(ratio=ratio))
         index.add(folder / "page.png")
     with step("search", rows):
-        (hit,) = index.search(QUERY, top=1)
+        (hit,) = index.search(QUERY, top_k=1)
     tokens = len(state.hidden)
     if isinstance(model, ColQwen):
         vectors[AGC.name] = rehearse_agc(model, page, rows)
@@ -257,13 +260,13 @@ def rehearse(kind: str, folder: Path, dtype: torch.dtype, ratio: float) -> dict[
 
 
 def rehearse_agc(model: ColQwen, page: Image.Image, rows: list[dict[str, Any]]) -> int:
-    """Appendix C at true size: untrained universal tokens on the page; returns the vectors that are left."""
+    """Run AGC of appendix C with untrained universal tokens; return the number of compressed vectors."""
     model.add_universal_tokens(UNIVERSAL)
     agc = AGC(cap=UNIVERSAL)
     with step(f"encode it with {UNIVERSAL} universal tokens", rows):
-        (state,) = model.page_states([page], agc.signals(model.settings))
+        (state,) = model.page_states([page], agc.signals(model.layer_settings))
     with step(f"compress: {AGC.name}", rows):
-        return len(model.compress(state, agc))
+        return len(model.compress_page(state, agc))
 
 
 def main() -> None:
@@ -272,16 +275,16 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where the checkpoint goes; a temporary folder if not given")
     parser.add_argument("--dtype", choices=sorted(DTYPES), default="bfloat16")
     parser.add_argument("--ratio", type=float, default=0.1)
-    parser.add_argument("--to", type=Path, help="write the figures as JSON")
+    parser.add_argument("-o", "--output", type=Path, help="write the figures as JSON")
     arguments = parser.parse_args()
-    warnings.simplefilter("ignore", anchorfold.UncalibratedWarning)
+    warnings.simplefilter("ignore", anchorfold.errors.UncalibratedWarning)
     folder = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=arguments.folder))
     try:
         figures = rehearse(arguments.model, folder, DTYPES[arguments.dtype], arguments.ratio)
     finally:
         shutil.rmtree(folder)
-    if arguments.to is not None:
-        arguments.to.write_text(json.dumps(figures, indent=1))
+    if arguments.output is not None:
+        arguments.output.write_text(json.dumps(figures, indent=1))
 
 
 if __name__ == "__main__":

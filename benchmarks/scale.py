@@ -1,13 +1,13 @@
-"""Search on large indexes: agreement, time, memory and disk against the number of pages, peers beside it.
+"""Search on large indexes: agreement, time, memory and disk by number of pages, compared with other libraries.
 
-    anchorfold eval dev_debian --methods anchorfold@0.05 --keep-vectors --to RUN    # real vectors, for the noise
-    python -m benchmarks.scale RUN --pages 10000 100000 --to figures.jsonl
-    python -m benchmarks.scale RUN --pages 1000000 --to figures.jsonl               # about 10 GB of disk
-    python -m benchmarks.scale RUN --validate --corpus dev_debian                   # real pages against invented ones
-    python -m benchmarks.scale --plot figures.jsonl docs/scale.png
+    anchorfold eval dev_debian --methods anchorfold@0.05 --keep-vectors -o RUN    # real vectors, for the noise
+    python -m benchmarks.scale RUN --pages 10000 100000 -o figures.jsonl
+    python -m benchmarks.scale RUN --pages 1000000 -o figures.jsonl               # about 10 GB of disk
+    python -m benchmarks.scale RUN --validate --corpus dev_debian                   # real against synthetic pages
+    python -m benchmarks.scale --plot figures.jsonl docs/research/scale.png
 
 Pages are those of `benchmarks.word_pages`; queries are three to eight words of a page. Indexes stay in --folder;
-opening and searching run in a process of their own, and memory is what that holds at its peak.
+opening and searching run in a separate process, and memory is the peak of that process.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from anchorfold.index.candidate_files import update_lists
-from anchorfold.index.embedded import EmbeddedStore
-from anchorfold.index.store.info import folder_bytes
+from anchorfold.retrieval.candidate_files import update_lists
+from anchorfold.retrieval.embedded_store import EmbeddedStore
+from anchorfold.storage.file_errors import folder_bytes
+from anchorfold.storage.hits import SearchRequest
 from benchmarks.invented_index import append_pages, new_store
 from benchmarks.word_pages import WordPages
 
@@ -37,7 +38,7 @@ Ranking = list[tuple[int, float]]
 
 
 def build(folder: Path, run: Path, pages: int, widths: list[int], queries: int) -> None:
-    """Indexes of the same pages at some widths, queries, and the seconds of writing and listing of each."""
+    """Write indexes of the same pages at several bit widths, the queries, and the build times."""
     source = WordPages(run)
     stores = {bits: new_store(folder / f"{bits}.index", 128, bits) for bits in widths}
     seconds = {str(bits): {"writing": 0.0, "listing": 0.0} for bits in widths}
@@ -63,42 +64,41 @@ def build(folder: Path, run: Path, pages: int, widths: list[int], queries: int) 
 
 
 def measure_search(folder: str, bits: int) -> dict[str, float]:
-    """Open and search with candidates, then with all pages, then after one more document."""
+    """Measure opening, candidate search, exhaustive search, and search after a commit."""
     queries = read_queries(Path(folder))
     began = time.perf_counter()
     store = EmbeddedStore.open(Path(folder) / f"{bits}.index")
     scanner = store.pages.with_scanner(lambda _, scanner: scanner)
     live = scanner.live
-    scanner.top(queries[:1], TOP)
+    scanner.top_k(queries[:1], TOP)
     opening = time.perf_counter() - began
-    fast, fast_times = timed(lambda q: scanner.top([q], TOP)[0], queries)
+    fast, fast_times = timed(lambda q: scanner.top_k([q], TOP)[0], queries)
     memory = peak_memory()
-    # All pages, in integers where that is quicker; the best hundred are scored as exactly as candidates are.
-    exact, scan_times = timed(lambda q: scanner.top([q], TOP, candidates=len(live))[0], queries[:EXACT])
+    exact, scan_times = timed(lambda q: scanner.top_k([q], TOP, candidates=len(live))[0], queries[:EXACT])
     overlap, first = agreement_of(fast, exact)
     return {
         "pages": int(live.allowed.sum()), "bits": bits, "bytes": folder_bytes(store.folder), "opening": opening,
         "megabytes": memory, "candidates": float(np.median(fast_times)), "slowest": float(np.max(fast_times)),
         "all pages": float(np.median(scan_times)), "overlap": overlap, "first": first, "queries": len(exact),
-        "one more": one_more(store, queries[store.version.commits % len(queries)]),  # another one in each run
+        "one more": one_more(store, queries[store.version.commits % len(queries)]),  # a different query in each run
     }  # fmt: skip
 
 
 def one_more(store: EmbeddedStore, query: np.ndarray) -> float:
-    """Seconds from a commit of one more document until a search that is open already has answered from it."""
+    """Return the seconds from a commit until an open reader returns results that include it."""
     reader = EmbeddedStore.open(store.folder)
-    reader.search([query], TOP)
+    reader.search_visual(SearchRequest(vectors=[query], top_k=TOP))
     document = np.tile(query / np.linalg.norm(query, axis=1, keepdims=True), (10, 1))
     began = time.perf_counter()
     (name,) = append_pages(store, document, np.full(10, len(query)))
-    hits = reader.search([query], TOP)[0]
+    hits = reader.search_visual(SearchRequest(vectors=[query], top_k=TOP))[0]
     seconds = time.perf_counter() - began
     assert hits[0].document == name, "the new document is not the best hit"
     return seconds
 
 
 def peak_memory() -> float:
-    """Megabytes that this process held at most; not what the one that started it held, as `ru_maxrss` has it."""
+    """Return the peak memory of this process in megabytes; `ru_maxrss` includes that of the parent process."""
     status = Path("/proc/self/status")
     if status.exists():
         return int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1]) / 1e3  # type: ignore[index]
@@ -111,14 +111,14 @@ def read_queries(folder: Path) -> list[np.ndarray]:
 
 
 def agreement_of(fast: list[Ranking], exact: list[Ranking]) -> tuple[float, float]:
-    """The mean share of the best pages in common, and how often the first is the same."""
+    """Return the mean overlap of the top pages, and the share of equal first pages."""
     pairs = [({p for p, _ in a}, {p for p, _ in b}) for a, b in zip(fast, exact, strict=False)]
     overlap = float(np.mean([len(a & b) / len(b) for a, b in pairs]))
     return overlap, float(np.mean([a[0][0] == b[0][0] for a, b in zip(fast, exact, strict=False)]))
 
 
 def timed(search: Callable[[np.ndarray], Ranking], queries: list[np.ndarray]) -> tuple[list[Ranking], list[float]]:
-    """Answers and seconds of each."""
+    """Return the results and the duration of each query in seconds."""
     answers, seconds = [], []
     for query in queries:
         began = time.perf_counter()
@@ -128,7 +128,7 @@ def timed(search: Callable[[np.ndarray], Ranking], queries: list[np.ndarray]) ->
 
 
 def in_own_process(function: str, *arguments: Any) -> dict[str, float]:
-    """What a function of a module of this folder returns, called in a process of its own."""
+    """Call a function of a benchmark module in a separate process and return its result."""
     module, _, name = function.rpartition(".")
     code = f"import json, sys; from {module} import {name} as f; print(json.dumps(f(*json.loads(sys.argv[1]))))"
     command = [sys.executable, "-c", code, json.dumps(arguments)]
@@ -138,7 +138,7 @@ def in_own_process(function: str, *arguments: Any) -> dict[str, float]:
 
 
 def plot(figures: Path, picture: Path) -> None:
-    """Time, memory and disk against pages, both axes logarithmic."""
+    """Plot time, memory and disk by number of pages on logarithmic axes."""
     import matplotlib.pyplot as plt
 
     rows = [json.loads(line) for line in figures.read_text().splitlines()]
@@ -172,9 +172,9 @@ def main() -> None:
     parser.add_argument("--pages", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--bits", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--queries", type=int, default=200)
-    parser.add_argument("--peers", action="store_true", help="NumPy, faiss and LanceDB on the same pages")
+    parser.add_argument("--peers", action="store_true", help="other installed libraries on the same pages")
     parser.add_argument("--folder", type=Path, default=Path("scale-work"), help="keeps the indexes for another run")
-    parser.add_argument("--to", type=Path, default=Path("scale.jsonl"), help="append the figures to this file")
+    parser.add_argument("-o", "--output", type=Path, default=Path("scale.jsonl"), help="append figures to this file")
     parser.add_argument("--validate", action="store_true", help="agreement on real pages against invented ones")
     parser.add_argument("--corpus", type=Path, help="whose questions to ask of the real pages")
     parser.add_argument("--plot", nargs=2, type=Path, metavar=("FIGURES", "PICTURE"))
@@ -197,12 +197,13 @@ def main() -> None:
             for bits in arguments.bits
         ]
         if arguments.peers:
-            from benchmarks.scale_peers import PEERS
+            from benchmarks.peers import available_peers
 
-            rows += [in_own_process("benchmarks.scale_peers.measure", str(folder), name) for name in PEERS]
+            peers = available_peers()
+            rows += [in_own_process("benchmarks.scale_peers.measure", str(folder), name) for name in peers]
         for row in rows:
             print("\r" + json.dumps(row), flush=True)
-            with arguments.to.open("a") as file:
+            with arguments.output.open("a") as file:
                 file.write(json.dumps(row) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Do invented pages behave as real ones? The candidate stage on as many of both, with few candidates."""
+"""Validate synthetic pages: compare candidate search on equal numbers of real and synthetic pages."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from unittest.mock import patch
 
 import numpy as np
 
-from anchorfold.backbones.nano.query_side import QuerySide
+from anchorfold.backbones.nano.query import NanoQueryEncoder
 from anchorfold.evaluation.corpus import local_corpus
-from anchorfold.index import candidate_files, scan
-from anchorfold.index.agreement import Agreement, agreement
+from anchorfold.retrieval import candidate_files
+from anchorfold.retrieval.agreement import Agreement, agreement
 from benchmarks.invented_index import append_pages, new_store
 from benchmarks.word_pages import WordPages, run_vectors
 
@@ -20,7 +20,7 @@ COUNTS, QUERIES = (20, 50, 100, 200), 400
 
 
 def validate(run: Path, corpus: Path) -> None:
-    """Print the agreement for real pages and questions, and for invented ones, by candidates."""
+    """Print the agreement on real and on synthetic pages and queries, by number of candidates."""
     vectors, lengths = run_vectors(run)
     texts = [query.text for query in local_corpus(corpus).queries][
         :: max(1, len(local_corpus(corpus).queries) // QUERIES)
@@ -29,11 +29,11 @@ def validate(run: Path, corpus: Path) -> None:
     invented, invented_lengths, words = source.draw(len(lengths))
     chosen = [source.query(words[i]) for i in source.rng.choice(len(words), QUERIES)]
     sides = {
-        "real": (vectors, lengths, QuerySide().encode_queries(texts)),
+        "real": (vectors, lengths, NanoQueryEncoder().encode_queries(texts)),
         "invented": (invented, invented_lengths, chosen),
     }
-    # So few pages would be scanned: they get lists as a large index does.
-    with patch.multiple(candidate_files, FIRST_PAGES=1, LISTED_ROWS=1), patch.object(scan, "FEW_PAGES", 0):
+    # Build posting lists, as in a large index; otherwise so few pages would be scanned.
+    with patch.multiple(candidate_files, FIRST_PAGES=1, LISTED_ROWS=1):
         columns = {name: agreements(*side) for name, side in sides.items()}
     print(f"{len(lengths):,} pages, 1 bit; first ten in common / same first page, %")
     print("| candidates | " + " | ".join(sides) + " |\n|---:|---|---|")
@@ -43,7 +43,7 @@ def validate(run: Path, corpus: Path) -> None:
 
 
 def agreements(vectors: np.ndarray, lengths: np.ndarray, queries: Sequence[np.ndarray]) -> list[Agreement]:
-    """Of an index of these pages, at 1 bit."""
+    """Return the agreements for a 1-bit index of these pages."""
     with tempfile.TemporaryDirectory() as folder:
         store = new_store(Path(folder) / "my.index", 128, 1)
         append_pages(store, vectors, np.asarray(lengths))

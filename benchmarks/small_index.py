@@ -1,7 +1,7 @@
 """Small synthetic indexes for the reliability tests of the store: no model, no documents, no torch.
 
-The content of a page follows from the name of its document, the revision and the page number, so that every test can
-compute what a search must return.
+The content of a page is determined by its document name, revision and page number, so that every test can compute the
+expected search results.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from anchorfold.index.embedded import EmbeddedStore
-from anchorfold.index.store.faults import is_there
-from anchorfold.index.store.folder import make_folder
-from anchorfold.index.store.lock import writer_lock
-from anchorfold.index.store.records import PageRow, PageText
-from anchorfold.index.store.settings import IndexSettings
-from anchorfold.index.store.snapshot import Snapshot
+from anchorfold.retrieval.embedded_store import EmbeddedStore
+from anchorfold.storage.database import make_folder
+from anchorfold.storage.file_errors import is_there
+from anchorfold.storage.hits import SearchRequest
+from anchorfold.storage.index_settings import IndexSettings
+from anchorfold.storage.lock import writer_lock
+from anchorfold.storage.records import PageRow, PageText
+from anchorfold.storage.snapshot import Snapshot
 
 DIM, VECTORS, PAGES = 16, 6, 3
 FOLDER = "/documents"
@@ -28,7 +29,7 @@ NAMES = ("alpha", "bravo", "charlie", "delta", "echo")
 
 
 class _Array:
-    """An array with the interface of a tensor that the store uses."""
+    """Array with the subset of the tensor interface that the store uses."""
 
     def __init__(self, values: np.ndarray) -> None:
         self.values = values
@@ -39,7 +40,7 @@ class _Array:
 
 @dataclass(frozen=True)
 class ArrayPage:
-    """The interface of `EncodedPage` that the store uses, without torch."""
+    """Subset of the `EncodedPage` interface that the store uses, without torch."""
 
     vectors: _Array
     anchors: _Array
@@ -72,13 +73,13 @@ def digest(revision: int) -> str:
 
 
 def page_vectors(name: str, revision: int, page: int, count: int = VECTORS) -> np.ndarray:
-    """`(count, DIM)` float32 unit vectors."""
+    """Return `(count, DIM)` float32 unit vectors."""
     vectors = np.random.default_rng([zlib.crc32(name.encode()), revision, page]).normal(size=(count, DIM))
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 def page_word(name: str, revision: int, page: int) -> str:
-    """A word that only this revision of this page contains."""
+    """Return a word that only this revision of this page contains."""
     return f"{name}r{revision}p{page}"
 
 
@@ -106,7 +107,7 @@ def document_rows(name: str, revision: int = 1, pages: int = PAGES, live: bool =
 
 
 def create_store(folder: Path, settings: IndexSettings | None = None) -> EmbeddedStore:
-    """The store in a folder, created if there is none, as `Index.create` does it."""
+    """Return the store in a folder; create it if it does not exist, like `Index.create`."""
     if is_there(folder):
         return EmbeddedStore.open(folder)
     make_folder(folder)
@@ -115,7 +116,7 @@ def create_store(folder: Path, settings: IndexSettings | None = None) -> Embedde
 
 
 def make_index(folder: Path, names: Collection[str] = NAMES, **changes: Any) -> EmbeddedStore:
-    """An index with one vector file per document, metadata, and one removed document."""
+    """Create an index with one vector file per document, metadata, and one removed document."""
     store = create_store(folder, index_settings(**changes))
     with store.writing():
         for name in names:
@@ -142,7 +143,7 @@ QUERIES = [page_vectors(name, 1, 1) for name in ("alpha", "removed", "gone")]
 
 
 def observe(store: EmbeddedStore, ignored: Collection[str] = ()) -> dict[str, Any]:
-    """Everything that users see of an index: documents, metadata, pages, texts, thumbnails and searches."""
+    """Return the visible content of an index: documents, metadata, pages, texts, thumbnails and searches."""
     hidden = {source(name) for name in ignored}
     store.refresh()
     states = {
@@ -156,22 +157,18 @@ def observe(store: EmbeddedStore, ignored: Collection[str] = ()) -> dict[str, An
         "names": {path: name for path, name in store.names().items() if path not in hidden},
         "columns": columns,
         "pages": {key: page for key, page in store.read(_pages).items() if key[0] not in hidden},
-        "visual": _hits(store.search(QUERIES, 200, exact=True), hidden),
+        "visual": _hits(store.search_visual(SearchRequest(vectors=QUERIES, top_k=200, exact=True)), hidden),
         "text": None,
         "filter": None,
     }
     if store.settings.text:
-        hits = store.search_text("common", 500)
+        hits = store.search_text(SearchRequest(["common"], top_k=500))[0]
         found["text"] = sorted((hit.source, hit.page) for hit in hits if hit.source not in hidden)
     if "year" in columns:
-        found["filter"] = _hits(store.search(QUERIES[:1], 200, _where("year >= 2022")), hidden)
+        found["filter"] = _hits(
+            store.search_visual(SearchRequest(vectors=QUERIES[:1], top_k=200, where="year >= 2022")), hidden
+        )
     return found
-
-
-def _where(condition: str) -> Any:
-    from anchorfold.index.hits import Selection
-
-    return Selection(where=condition)
 
 
 def _hits(rankings: Any, hidden: Collection[str]) -> list[list[tuple[str, int, float]]]:

@@ -1,13 +1,13 @@
-"""Long-lived objects that write and read one index in several processes and threads, with kills and repairs.
+"""Soak test: long-lived writers and readers of one index in several processes and threads, with kills and repairs.
 
-Two writer processes alternate, each with one object that stays open: they add, replace and remove documents, set
+Two writer processes alternate, each with one long-lived object: they add, replace and remove documents, set
 metadata, store texts, merge vector files, and run maintenance without a change. Reader processes with two threads each
 search (visual, text, filters) and list documents. The main process kills writers, runs `check` and `check --repair`,
 and damages the full-text index from time to time, so that a repair rebuilds the database under open readers.
 
-Writers record every operation before it begins and after it is done, while they hold the writer lock. Every reader and
-writer compares the index with these records: nothing that is done may be missing, and a search must return the pages of
-the commit that it reads.
+Writers record the start and the end of every operation while they hold the writer lock. Every reader and
+writer compares the index with these records: no completed operation may be missing, and a search must return the
+pages of the commit that it reads.
 
     python -m benchmarks.soak --minutes 60
 """
@@ -34,15 +34,15 @@ from multiprocessing.sharedctypes import RawArray
 from pathlib import Path
 from typing import Any
 
-from anchorfold.index.embedded import EmbeddedStore, check_index
-from anchorfold.index.hits import Selection
-from anchorfold.index.scan import Scanner
-from anchorfold.index.store.lock import writer_lock
-from anchorfold.index.store.records import PageText, Version
-from anchorfold.index.store.schema import PAGE_BITS
-from anchorfold.index.store.snapshot import Snapshot
-from anchorfold.index.store.text_search import best_matches
-from anchorfold.index.words import match_expression
+from anchorfold.retrieval.embedded_store import EmbeddedStore, check_index
+from anchorfold.retrieval.scan import Scanner
+from anchorfold.storage.document_store import stored_pages
+from anchorfold.storage.hits import SearchRequest
+from anchorfold.storage.lock import writer_lock
+from anchorfold.storage.records import PageText, Version
+from anchorfold.storage.schema import PAGE_BITS
+from anchorfold.storage.snapshot import Snapshot
+from anchorfold.storage.text_search import best_matches, match_expression
 from benchmarks.small_index import add_document, create_store, digest, page_vectors, page_word, source
 
 forks = multiprocessing.get_context("fork")
@@ -62,9 +62,9 @@ def revision_of(stored: str) -> int:
 
 @dataclass
 class Records:
-    """The operations on documents as the writers recorded them, read as far as they are written.
+    """Operations on documents that the writers have recorded so far.
 
-    `possible` has, by document, the revisions that it may have: the last one that is done, and those begun since.
+    `possible` contains the valid revisions per document: the last completed one, and those started since.
     """
 
     path: Path
@@ -97,7 +97,7 @@ class Records:
 
 
 class Worker:
-    """What writers and readers share: the folder, counters, and where violations are recorded."""
+    """Base of writers and readers: the folder, counters and recorded violations."""
 
     def __init__(self, root: Path, slot: int, counts: Any, until: float) -> None:
         self.root, self.slot, self.counts, self.until = root, slot, counts, until
@@ -123,7 +123,7 @@ def report_violation(root: Path, text: str) -> None:
 
 
 class Writer(Worker):
-    """One object that stays open and writes whenever it gets the lock."""
+    """Long-lived object that writes whenever it acquires the lock."""
 
     def run(self, seed: int) -> None:
         self.store = EmbeddedStore.open(self.folder)
@@ -139,7 +139,7 @@ class Writer(Worker):
         time.sleep(rng.uniform(0, 0.05))
 
     def resolve(self) -> None:
-        """Compare the index with the records, and record what became of an operation that was killed."""
+        """Compare the index with the records, and record the outcome of a killed operation."""
         states = self.store.documents()
         for name, revisions in self.records.read().snapshot().items():
             state = states.get(source(name))
@@ -184,7 +184,7 @@ class Writer(Worker):
 
 
 class Reader(Worker):
-    """One object that several threads search."""
+    """Long-lived object that several threads search."""
 
     def run(self, seed: int) -> None:
         self.store = EmbeddedStore.open(self.folder)
@@ -195,7 +195,7 @@ class Reader(Worker):
             thread.join()
 
     def thread(self, seed: int) -> None:
-        """Each thread has its own records."""
+        """Search in a loop; each thread has its own records."""
         reader = Reader(self.root, self.slot, self.counts, self.until)
         reader.store, reader.newest = self.store, None
         reader.loop(reader.step, seed)
@@ -207,7 +207,7 @@ class Reader(Worker):
         time.sleep(rng.uniform(0, 0.01))
 
     def one_commit(self, rng: random.Random) -> None:
-        """Documents, a visual search and a text search of one commit agree."""
+        """Check that documents, visual search and text search of one commit agree."""
 
         def look(snapshot: Snapshot, scanner: Scanner) -> None:
             if self.newest is not None and snapshot.version.commits < self.newest.commits:
@@ -220,21 +220,21 @@ class Reader(Worker):
             name = rng.choice(sorted(live))
             version = live[name]
             revision, page = revision_of(version.digest), rng.randint(1, version.pages)
-            ((best, *_),) = scanner.top([page_vectors(name, revision, page)], 1, exact=rng.random() < 0.5)
+            ((best, *_),) = scanner.top_k([page_vectors(name, revision, page)], 1, exact=rng.random() < 0.5)
             (found,) = scanner.live.identities(_array([best[0]])).tolist()
             if found != version.id << PAGE_BITS | page:
                 self.violation(f"visual search for {name} revision {revision} page {page} finds page id {found}")
             matches = best_matches(snapshot, match_expression(page_word(name, revision, page)), 5)
             if [identity for identity, _ in matches] != [version.id << PAGE_BITS | page]:
                 self.violation(f"text search for {name} revision {revision} page {page} finds {matches}")
-            stored = snapshot.stored_pages([version.source])[version.source][version.digest]
+            stored = stored_pages(snapshot, [version.source])[version.source][version.digest]
             if stored != set(range(1, version.pages + 1)):
                 self.violation(f"{name} revision {revision} has pages {stored} of {version.pages}")
 
         self.store.pages.with_scanner(look)
 
     def acknowledged(self, rng: random.Random) -> None:
-        """What was done before the search is visible, unless something was begun since."""
+        """Check that operations completed before the search are visible, unless another one has started."""
         before = self.records.read().snapshot()
         states = self.store.documents()
         after = self.records.read()
@@ -242,7 +242,7 @@ class Reader(Worker):
         for name, revisions in before.items():
             state = states.get(source(name))
             now = ABSENT if state is None else revision_of(state.digest)
-            # Operations between the two readings of the records may be finished: any revision up to the newest.
+            # Operations between the two reads of the records may be complete: any revision up to the newest.
             newer = begun[name] != set(revisions) and (now == ABSENT or max(revisions) < now <= after.last)
             if now not in revisions and now not in begun[name] and not newer:
                 self.violation(f"{name} has revision {now}; acknowledged: {revisions}, later {begun[name]}")
@@ -253,15 +253,17 @@ class Reader(Worker):
         query = [page_vectors(name, self.records.last, 1)]
         match rng.randrange(4):
             case 0:
-                hits = self.store.search(query, 10)[0]
+                hits = self.store.search_visual(SearchRequest(vectors=query, top_k=10))[0]
             case 1:
-                hits = self.store.search_text("common", 10)
+                hits = self.store.search_text(SearchRequest(["common"], top_k=10))[0]
             case 2:
-                hits = self.store.search(query, 10, Selection(where="year >= 2010"))[0]
+                hits = self.store.search_visual(SearchRequest(vectors=query, top_k=10, where="year >= 2010"))[0]
                 if any(int(str(hit.metadata.get("year", 2010))) < 2010 for hit in hits):
                     self.violation("a filtered search returned another document")
             case _:
-                hits = self.store.search_text("common", 10, Selection(where="pages >= 2 and year < 2015"))
+                hits = self.store.search_text(SearchRequest(["common"], top_k=10, where="pages >= 2 and year < 2015"))[
+                    0
+                ]
                 if any(int(str(hit.metadata["pages"])) < 2 for hit in hits):
                     self.violation("a filtered text search returned another document")
         if len({(hit.source, hit.page) for hit in hits}) != len(hits):
@@ -274,7 +276,7 @@ def _array(values: list[int]) -> Any:
     return np.array(values, np.int64)
 
 
-# The main process: it never opens the index itself, because it forks.
+# The main process never opens the index, because it forks.
 
 
 def check_clean(root: Path, repair: bool) -> None:
@@ -286,7 +288,7 @@ def check_clean(root: Path, repair: bool) -> None:
 
 
 def damage_and_repair(root: Path) -> None:
-    """Remove an entry of the full-text index, and let a repair rebuild the database."""
+    """Remove an entry of the full-text index and repair, which rebuilds the database."""
     folder = root / "my.index"
     try:
         with writer_lock(folder, 120), closing(sqlite3.connect(folder / "index.db", timeout=60)) as connection:
@@ -331,7 +333,13 @@ def soak(root: Path, minutes: float, seed: int) -> int:
 
     processes = {slot: start(slot) for slot in range(WRITERS + READERS)}
     kills = checks = repairs = rebuilds = 0
+    began = reported = time.time()
     while time.time() < until:
+        if time.time() - reported > 60:
+            reported = time.time()
+            failures = len(list((root / "violations.txt").open())) if (root / "violations.txt").exists() else 0
+            minutes_run = (reported - began) / 60
+            print(f"{minutes_run:.0f} minutes: {sum(counts)} operations, {failures} lines of violations", flush=True)
         time.sleep(rng.uniform(0.5, 3))
         match rng.randrange(6):
             case 0 | 1 | 2:

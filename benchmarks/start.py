@@ -1,9 +1,9 @@
-"""How long `anchorfold search` and `anchorfold info` take in a fresh process, against another version of the package.
+"""Startup time of `anchorfold search` and `anchorfold info` in a new process, compared with another version.
 
     python -m benchmarks.start                                       # this version
-    python -m benchmarks.start --against OTHER/src OTHER.index       # interleaved with another, on an index of its own
+    python -m benchmarks.start --against OTHER/src OTHER.index       # interleaved with another version on its own index
 
-The index holds 10,000 invented pages of 40 to 115 vectors; the model is nano. Medians; compare them within one run.
+The index contains 10,000 synthetic pages of 40 to 115 vectors; the model is nano. Medians; compare them within one run.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from anchorfold.backbones.nano.query_side import QuerySide
+from anchorfold.backbones.nano.query import NanoQueryEncoder
 from benchmarks.invented_index import append_pages, new_store, random_pages
 
 COMMANDS = {"search": ("net revenue by region",), "info": ()}
 
 
 def run(source: Path, command: str, index: Path) -> float:
-    """Seconds of one command in a process of its own."""
+    """Return the seconds that a command takes in a new process."""
     arguments = [sys.executable, "-m", "anchorfold", command, str(index), *COMMANDS[command]]
     began = time.perf_counter()
     subprocess.run(arguments, env={**os.environ, "PYTHONPATH": str(source)}, capture_output=True, check=True)
@@ -40,7 +40,7 @@ def main() -> None:
     arguments = parser.parse_args()
     here = Path(__file__).parent.parent / "src"
     with tempfile.TemporaryDirectory() as name:
-        store = new_store(Path(name) / "my.index", 128, arguments.bits, "nano", QuerySide().fingerprint)
+        store = new_store(Path(name) / "my.index", 128, arguments.bits, "nano", NanoQueryEncoder().fingerprint)
         append_pages(store, *random_pages(arguments.pages, 128, 40, 115))
         sides = {"this version": (here, store.folder)}
         if arguments.against:
@@ -50,7 +50,7 @@ def main() -> None:
             for i in range(arguments.rounds + 1):
                 for side, (source, index) in sides.items():
                     elapsed = run(source, command, index)
-                    if i:  # the first round warms up
+                    if i:  # the first round is a warm-up
                         seconds[side].append(elapsed)
             medians = {side: statistics.median(values) for side, values in seconds.items()}
             ratio = medians["this version"] / medians.get("the other", medians["this version"])

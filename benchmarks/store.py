@@ -1,4 +1,4 @@
-"""Speed and size of the store on invented pages: commits, opening, no-op runs, text search, refresh of open readers.
+"""Speed and size of the store on synthetic pages: commits, opening, no-op runs, text search, refresh of open readers.
 
     python -m benchmarks.store build big.index --pages 1000000 --vectors 10 --text --no-lists
     python -m benchmarks.store measure big.index
@@ -24,23 +24,25 @@ import numpy as np
 import torch
 
 from anchorfold import Index
-from anchorfold.backbones.nano.query_side import QuerySide
-from anchorfold.index.embedded import EmbeddedStore
-from anchorfold.index.store.info import folder_bytes
-from anchorfold.index.store.records import PageRow, PageText
-from anchorfold.index.store.settings import IndexSettings
+from anchorfold.backbones.nano.query import NanoQueryEncoder
 from anchorfold.page import EncodedPage
+from anchorfold.retrieval import candidate_files
+from anchorfold.retrieval.embedded_store import EmbeddedStore
+from anchorfold.storage.file_errors import folder_bytes
+from anchorfold.storage.index_settings import IndexSettings
+from anchorfold.storage.records import PageRow, PageText
+from benchmarks.invented_index import append_pages
 
 DIM, VECTORS, PAGES_PER_DOCUMENT = 128, 50, 10
 WORDS = 20_000  # size of the vocabulary
-WORDS_PER_PAGE = 60
+WORDS_PER_PAGE = 30
 COMMON = "revenue"  # on a tenth of the pages
 
 
 def invented_store(folder: Path, bits: int, text: bool) -> EmbeddedStore:
-    """An empty index without provenance and thumbnails."""
+    """Create an empty index without provenance and thumbnails."""
     settings = IndexSettings(
-        "nano", QuerySide().fingerprint, DIM, "anchorfold", {"ratio": 0.05}, bits=bits, provenance=False,
+        "nano", NanoQueryEncoder().fingerprint, DIM, "anchorfold", {"ratio": 0.05}, bits=bits, provenance=False,
         thumbnails=False, text=text,
     )  # fmt: skip
     folder.mkdir(parents=True)
@@ -48,17 +50,16 @@ def invented_store(folder: Path, bits: int, text: bool) -> EmbeddedStore:
 
 
 def invented_rows(first: int, count: int, text: bool, vectors_per_page: int = VECTORS, seed: int = 0) -> list[PageRow]:
-    """Pages `first` to `first + count` with random unit vectors, ten per document."""
+    """Return pages `first` to `first + count` with random unit vectors, ten pages per document."""
     rng = np.random.default_rng(seed + first)
     vectors = rng.standard_normal((count, vectors_per_page, DIM), np.float32)
     vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
-    words = (WORDS * rng.random((count, WORDS_PER_PAGE)) ** 3).astype(int)
+    texts = invented_texts(rng, first, count)
     groups = torch.zeros(0, dtype=torch.long)
     rows = []
     for i in range(count):
         page = EncodedPage(torch.from_numpy(vectors[i]), groups, groups, groups.float(), None)
         document, number = divmod(first + i, PAGES_PER_DOCUMENT)
-        written = " ".join(f"w{word}" for word in words[i]) + (f" {COMMON}" if (first + i) % 10 == 0 else "")
         rows.append(
             PageRow(
                 f"/documents/{document}.pdf",
@@ -70,23 +71,33 @@ def invented_rows(first: int, count: int, text: bool, vectors_per_page: int = VE
                 1,
                 True,
                 page,
-                text=PageText(written) if text else None,
+                text=PageText(texts[i]) if text else None,
             )
         )
     return rows
 
 
+def invented_texts(rng: np.random.Generator, first: int, count: int) -> list[str]:
+    """Return page texts with a skewed word distribution; every tenth page contains a frequent word."""
+    words = (WORDS * rng.random((count, WORDS_PER_PAGE)) ** 3).astype(int).tolist()
+    common = [f" {COMMON}" if (first + i) % 10 == 0 else "" for i in range(count)]
+    return [" ".join(map("w{}".format, page)) + word for page, word in zip(words, common, strict=True)]
+
+
 def build(folder: Path, pages: int, vectors: int, bits: int, text: bool, batch: int, lists: bool) -> None:
-    """Write an index of invented pages."""
+    """Write an index of synthetic pages."""
     store = invented_store(folder, bits, text)
     began = time.perf_counter()
+    for first in range(0, pages, batch):
+        count = min(batch, pages - first)
+        rng = np.random.default_rng(first)
+        found = rng.standard_normal((count * vectors, DIM), np.float32)
+        found /= np.linalg.norm(found, axis=1, keepdims=True)
+        texts = invented_texts(rng, first, count) if text else ()
+        append_pages(store, found, np.full(count, vectors), 200, texts, PAGES_PER_DOCUMENT)
+        speed = (first + count) / (time.perf_counter() - began)
+        print(f"{first + count:,} pages, {speed:,.0f} per second", file=sys.stderr)
     with store.writing():
-        for first in range(0, pages, batch):
-            store.append(invented_rows(first, min(batch, pages - first), text, vectors))
-            print(
-                f"{first + batch:,} pages, {(first + batch) / (time.perf_counter() - began):,.0f} per second",
-                file=sys.stderr,
-            )
         if lists:
             store.finish()
         else:
@@ -111,7 +122,7 @@ def commits(batches: int) -> None:
 
 
 def median(function: Callable[[], object], rounds: int = 5) -> float:
-    """Median of the seconds that a call takes."""
+    """Return the median duration of a call in seconds."""
     seconds = []
     for _ in range(rounds):
         began = time.perf_counter()
@@ -131,7 +142,9 @@ def measure(folder: Path) -> None:
 
     print(f"open and first search: {median(first_search, 3):.3f} s")
     index = first_search()
-    print(f"search, exact: {median(lambda: index.search_vectors([query], exact=True)):.3f} s")
+    print(f"search, exact: {median(lambda: index.search_vectors([query], exact=True)):.3f} s", flush=True)
+    if not (folder / "vectors" / candidate_files.CENTROIDS).exists():
+        vars(candidate_files)["FIRST_PAGES"] = sys.maxsize  # posting lists are not built
     with tempfile.TemporaryDirectory() as empty:
         print(f"add with nothing changed: {median(lambda: index.add(empty), 3):.3f} s")
     if index.settings.text:
@@ -155,7 +168,7 @@ def measure(folder: Path) -> None:
 
 
 def measure_text(index: Index) -> None:
-    """Times and memory of text search, alone and four at once."""
+    """Print the time and memory of text search, with one and with four threads."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     words = f"w3000 {COMMON} w15000"
     alone = median(lambda: index.search(words, mode="text"))

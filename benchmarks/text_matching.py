@@ -16,7 +16,7 @@ from typing import Any
 
 import pypdfium2 as pdfium
 
-from anchorfold.index.words import STOP_WORDS, cleaned
+from anchorfold.storage.text_search import STOP_WORDS, cleaned
 
 WORD = re.compile(r"[^\W_]+")
 QUESTION_WORDS = {"can", "could", "do", "does", "how", "i", "my", "what", "when", "where", "which", "who", "why", "you"}
@@ -29,7 +29,7 @@ STOPS: dict[str, frozenset[str]] = {
 
 
 def read_corpus(folder: Path) -> tuple[list[tuple[str, int]], list[str], list[dict[str, Any]]]:
-    """Pages (file, zero-based number), their texts, and the queries of a corpus."""
+    """Return pages as (file, number from 0), their texts, and the queries of a corpus."""
     excluded = folder / "exclude_pages.json"
     left_out = json.loads(excluded.read_text()) if excluded.exists() else {}
     pages, texts = [], []
@@ -42,7 +42,7 @@ def read_corpus(folder: Path) -> tuple[list[tuple[str, int]], list[str], list[di
 
 
 def ndcg(ranking: Sequence[tuple[str, int]], relevant: set[tuple[str, int]]) -> float:
-    """NDCG@5 with binary relevance."""
+    """Return NDCG@5 with binary relevance."""
     gain = sum(1 / math.log2(i + 2) for i, page in enumerate(ranking[:5]) if page in relevant)
     return gain / sum(1 / math.log2(i + 2) for i in range(min(5, len(relevant))))
 
@@ -53,7 +53,7 @@ def mean_ndcg(
     database: sqlite3.Connection,
     words: Callable[[str], list[str]],
 ) -> float:
-    """Mean NDCG@5 in percent."""
+    """Return the mean NDCG@5 in percent."""
     total = 0.0
     for query in queries:
         expression = " OR ".join(f'"{word}"' for word in words(query["text"]))

@@ -1,8 +1,8 @@
-"""Invented pages that look like nano's: words that follow each other in real text, seen as nano sees words.
+"""Synthetic pages that resemble those of nano: consecutive words of real text, as nano encodes them.
 
-A vector of a page is a word's own vector and a rest, as a real, folded vector of nano has one beside its nearest word.
-How large it is, its direction, and how alike the rests of one word are, is drawn from the pages of a run that kept its
-vectors: what is seen of a word differs from the word, but mostly in the same way each time.
+A page vector is the sum of a word vector and a residual, like that of a compressed vector of nano to its nearest word.
+The norm, direction and correlation of the residuals of a word are sampled from the pages of a run with stored
+vectors: the residuals of a word are similar to each other.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pathlib import Path
 
 import numpy as np
 
-from anchorfold.backbones.nano.query_side import QuerySide
+from anchorfold.backbones.nano.query import NanoQueryEncoder
 
 TEXTS = ("usr/share/doc/**/*", "usr/share/man/man*/*", "var/lib/dpkg/status", "var/lib/apt/lists/*Packages")
 LOW, HIGH, WORDS, LINES = 40, 80, 20_000, 40
 METHOD = "anchorfold@0.05"
-FEWEST, OFTEN_ENOUGH = 4, 200  # vectors of a word, to tell how alike they are
+FEWEST, OFTEN_ENOUGH = 4, 200  # vectors per word, to estimate their similarity
 
 
 def real_lines(most: int = 2_000_000) -> list[str]:
-    """Lines of text that is on this system, in lower case."""
+    """Return lower-case lines of text files on this system."""
     lines: list[str] = []
     for pattern in TEXTS:
         for path in sorted(Path("/").glob(pattern)):
@@ -39,7 +39,7 @@ def real_lines(most: int = 2_000_000) -> list[str]:
 
 
 def run_vectors(run: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors `(V, 128)` and lengths of the pages of a run (`anchorfold eval CORPUS --keep-vectors --to RUN`)."""
+    """Return vectors `(V, 128)` and page lengths of a run (`anchorfold eval CORPUS --keep-vectors -o RUN`)."""
     (folder,) = {path.parent for path in run.rglob(f"{METHOD}.vectors")}
     lengths = np.fromfile(folder / f"{METHOD}.lengths", np.int32)
     vectors = np.fromfile(folder / f"{METHOD}.vectors", np.float16).reshape(-1, 128)
@@ -47,16 +47,16 @@ def run_vectors(run: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 class WordPages:
-    """Draws pages and queries.
+    """Samples pages and queries.
 
     Args:
-        run: of nano on real pages, with its vectors.
-        seed: of everything drawn.
+        run: run of nano on real pages with stored vectors.
+        seed: random seed.
     """
 
     def __init__(self, run: Path, seed: int = 0) -> None:
-        known = QuerySide().words.words[:WORDS]
-        self.vectors = np.concatenate(QuerySide().encode_queries(known))
+        known = NanoQueryEncoder().vocabulary.words[:WORDS]
+        self.vectors = np.concatenate(NanoQueryEncoder().encode_queries(known))
         self.units = self.vectors / np.linalg.norm(self.vectors, axis=1, keepdims=True)
         self.rng = np.random.default_rng(seed)
         self.texts = _texts(real_lines(), {word: number for number, word in enumerate(known)}, self.rng)
@@ -68,10 +68,10 @@ class WordPages:
         self.rests = rests / np.maximum(np.linalg.norm(rests, axis=1, keepdims=True), 1e-9)
         members, likeness = likeness_of_rests(self.rests, nearest)
         self.seen = np.stack([cosines[members], likeness], axis=1)
-        self.usual = self.rests[self.rng.integers(0, len(self.rests), len(known))]  # of each word
+        self.usual = self.rests[self.rng.integers(0, len(self.rests), len(known))]  # per word
 
     def draw(self, count: int) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-        """Vectors `(V, 128)`, lengths, and the word numbers of each page."""
+        """Return vectors `(V, 128)`, page lengths, and the word numbers of each page."""
         pages: list[np.ndarray] = []
         while len(pages) < count:
             words = list(dict.fromkeys(next(self.texts)))[: int(self.rng.integers(LOW, HIGH + 1))]
@@ -86,14 +86,14 @@ class WordPages:
         return vectors, np.array([len(page) for page in pages]), pages
 
     def query(self, words: np.ndarray) -> np.ndarray:
-        """Three to eight words of a page, weighed as nano weighs them."""
+        """Return the vectors of three to eight words of a page, weighted as by nano."""
         return self.vectors[self.rng.choice(words, min(len(words), int(self.rng.integers(3, 9))), replace=False)]
 
 
 def likeness_of_rests(rests: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors of words that are seen often, and how alike `(n,)` the rest of each is to the usual one of its word.
+    """Return the vectors of frequent words and the similarity `(n,)` of each residual to the typical one of its word.
 
-    Two rests that are a usual one and chance agree by the product of their likenesses.
+    The expected cosine of two residuals, each typical plus noise, is the product of their similarities.
     """
     members, likeness = [], []
     for word in np.unique(words):
@@ -108,7 +108,7 @@ def likeness_of_rests(rests: np.ndarray, words: np.ndarray) -> tuple[np.ndarray,
 
 
 def _texts(lines: list[str], words: dict[str, int], rng: np.random.Generator) -> Iterator[list[int]]:
-    """For ever: numbers of known words of lines that follow each other, from a random place on."""
+    """Yield the numbers of known words of consecutive lines from a random position, without end."""
     numbers = [[words[word] for word in line.split() if word in words] for line in lines]
     while True:
         at = int(rng.integers(len(numbers)))
