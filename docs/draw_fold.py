@@ -67,9 +67,9 @@ def main() -> None:
     page = draw_page()
     model = anchorfold.load("nano")
     compressor = anchorfold.AnchorFold(ratio=RATIO)
-    (state,) = model.page_states([page], compressor.signals(model.settings))
-    alpha = state.mean_signal(compressor.signals(model.settings)).numpy()
-    encoded = model.compress(state, compressor)
+    (state,) = model.page_states([page], compressor.signals(model.layer_settings))
+    alpha = state.mean_signal(compressor.signals(model.layer_settings)).numpy()
+    encoded = model.compress_page(state, compressor)
     boxes = encoded.grid.boxes().numpy()
     strength = np.clip(alpha / np.quantile(alpha, 0.98), 0, 1) ** 0.7
     heat = tint(page, boxes, [(255, round(255 - 120 * s), round(255 - 215 * s)) for s in strength])

@@ -1,4 +1,4 @@
-"""The README's pictures of the search page: `python docs/take_screenshots.py` after `make demo`, with chromium."""
+"""Take the screenshots of the search page: `python docs/take_screenshots.py` after `make demo`; requires chromium."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 HERE = Path(__file__).parent
 INDEX = HERE.parent / "anchorfold-demo" / "sample-0.2.index"
+TIMEOUT = 300_000  # milliseconds
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 def main() -> None:
     run = [sys.executable, "-m", "anchorfold"]
-    question = "marine diesel and electricity costs"
-    subprocess.run([*run, "explain", str(INDEX), question, "--to", str(HERE / "why.png")], check=True)
+    query = "marine diesel and electricity costs"
+    subprocess.run([*run, "explain", str(INDEX), query, "-o", str(HERE / "why.png")], check=True)
     server = subprocess.Popen(
         [*run, "serve", str(INDEX), "--port", "0", "--no-browser"], stdout=subprocess.PIPE, text=True
     )
@@ -26,37 +28,46 @@ def main() -> None:
     assert address is not None
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
-        dark = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="dark")
+        dark = open_page(browser, "dark")
         dark.goto(f"{address.group()}?q=cups+of+coffee+and+cinnamon+buns")
         dark.wait_for_selector(".hit")
-        dark.wait_for_timeout(1500)
-        dark.screenshot(path=HERE / "search-dark.png")
-        light = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
-        light.goto(f"{address.group()}?q={question.replace(' ', '+')}")
+        take(dark, "search-dark.png")
+        light = open_page(browser, "light")
+        light.goto(f"{address.group()}?q={query.replace(' ', '+')}")
         light.locator(".hit").first.click()
         light.wait_for_selector("#words button")
-        light.wait_for_timeout(1500)
-        light.screenshot(path=HERE / "search-page.png")
+        take(light, "search-page.png")
         light.click("#compare")
         light.wait_for_selector("figcaption")
-        light.wait_for_timeout(2500)
-        light.screenshot(path=HERE / "search-compare.png")
-        by_both(browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light"), address.group())
+        take(light, "search-compare.png")
+        hybrid_search(open_page(browser, "light"), address.group())
         browser.close()
     server.terminate()
 
 
-def by_both(page: Page, address: str) -> None:
-    """Hits by looks and words, and the page with its words framed."""
+def open_page(browser: Browser, scheme: Literal["dark", "light"]) -> Page:
+    page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=scheme)
+    page.set_default_timeout(TIMEOUT)
+    return page
+
+
+def take(page: Page, name: str) -> None:
+    """Take a screenshot after all images and heatmaps are loaded."""
+    page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(1000)
+    page.screenshot(path=HERE / name)
+
+
+def hybrid_search(page: Page, address: str) -> None:
+    """Take screenshots of hybrid results, and of a page with its matching words framed."""
     page.goto(f"{address}?q=Per+Aasen,+vice+chair")
-    page.locator("#mode label", has_text="Both").click()
+    page.locator("#mode label", has_text="Hybrid").click()
     page.wait_for_selector(".hit mark")
-    page.wait_for_timeout(1500)
-    page.screenshot(path=HERE / "search-text.png")
-    page.locator(".hit").first.click()
+    take(page, "search-text.png")
+    with page.expect_response(re.compile("/words")):
+        page.locator(".hit").first.click()
     page.wait_for_selector("#words button")
-    page.wait_for_timeout(3000)
-    page.screenshot(path=HERE / "search-words.png")
+    take(page, "search-words.png")
 
 
 if __name__ == "__main__":

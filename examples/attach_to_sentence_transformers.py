@@ -20,7 +20,7 @@ from anchorfold.testing import tiny
 
 
 def main() -> None:
-    warnings.simplefilter("ignore", anchorfold.UncalibratedWarning)  # nobody calibrates random weights
+    warnings.simplefilter("ignore", anchorfold.errors.UncalibratedWarning)  # nobody calibrates random weights
     generator = np.random.default_rng(0)
     pages = [Image.fromarray(generator.integers(0, 255, (224, 160, 3), dtype=np.uint8)) for _ in range(2)]
     with tempfile.TemporaryDirectory() as work:
@@ -28,7 +28,7 @@ def main() -> None:
         encoder = MultiVectorEncoder(str(folder), device="cpu", processor_kwargs={"backend": "pil"})
         print("full:     ", [len(page) for page in encoder.encode_document(pages)], "vectors")
 
-        # AnchorFold listens to the encoder's attention: it is attached, and undone by detach.
+        # AnchorFold reads the encoder's attention: attach installs hooks, detach removes them.
         anchorfold.attach(encoder, anchorfold.AnchorFold(ratio=0.25))
         print("attached: ", [len(page) for page in encoder.encode_document(pages)], "vectors")
         anchorfold.detach(encoder)

@@ -10,23 +10,23 @@ from pathlib import Path
 from PIL import Image
 
 import anchorfold
-from anchorfold.compressors import wanted_signals
+from anchorfold.compressors import required_signals
 from anchorfold.demo.corpus import slides
+from anchorfold.documents.formats import open_document
 from anchorfold.documents.listing import list_documents
-from anchorfold.documents.pages import open_pages
 
 METHODS = ("anchorfold", "focus-clustering", "semantic-clustering", "similarity-fold", "1d-pooling", "random")
 QUERIES = ("vendors for satellite and coastal 5G", "budget of the project", "who is the sponsor?")
-MOST_PAGES = 4
+MAX_PAGES = 4
 
 
 def page_images(folder: Path, pixels: int) -> list[Image.Image]:
     """The first pages of a folder's documents."""
     images = []
     for document in list_documents(folder).documents:
-        with open_pages(document.path, pixels) as pages:
-            images += [pages.image(number) for number in range(min(len(pages), MOST_PAGES - len(images)))]
-        if len(images) == MOST_PAGES:
+        with open_document(document.path, pixels) as pages:
+            images += [pages.image(number) for number in range(min(len(pages), MAX_PAGES - len(images)))]
+        if len(images) == MAX_PAGES:
             break
     return images
 
@@ -38,20 +38,22 @@ def main() -> None:
             slides().output(str(folder / "wifi-slides.pdf"))
         model = anchorfold.load("nano")
         compressors = {
-            f"{name} {ratio}": anchorfold.compressor(name, ratio=ratio) for name in METHODS for ratio in (0.2, 0.05)
+            f"{name} {ratio}": anchorfold.compressors.compressor(name, ratio=ratio)
+            for name in METHODS
+            for ratio in (0.2, 0.05)
         }
         # One pass through the model serves every method.
         states = list(
             model.page_states(
-                page_images(folder, model.page_pixels), wanted_signals(compressors.values(), model.settings)
+                page_images(folder, model.page_pixels), required_signals(compressors.values(), model.layer_settings)
             )
         )
-    full = [model.compress(state, anchorfold.FullIndex()) for state in states]
+    full = [model.compress_page(state, anchorfold.FullIndex()) for state in states]
     queries = model.encode_queries(list(QUERIES))
     whole = anchorfold.maxsim(queries, full).amax(1)
     print(f"{'method':24}{'vectors':>8}{'score kept':>12}")
     for name, compressor in compressors.items():
-        small = [model.compress(state, compressor) for state in states]
+        small = [model.compress_page(state, compressor) for state in states]
         retention = (anchorfold.maxsim(queries, small).amax(1) / whole).mean()
         print(f"{name:24}{sum(map(len, small)):>8,}{100 * retention:>10.1f} %")
 

@@ -1,4 +1,4 @@
-"""Say what is known of documents, and search some of them by what they look like and by what they say.
+"""Set metadata of documents, and search them with filters in visual, text and hybrid mode.
 
 python examples/hybrid_with_filters.py
 """
@@ -26,17 +26,17 @@ def main() -> None:
         index = Index.create(Path(work) / "my.index", compressor=AnchorFold(ratio=0.1))
         index.add(folder, metadata=Path(work) / "about.csv")
         for where in (None, "year >= 2025 and public", "department = 'people' and page <= 2"):
-            hit = index.search("project budget", top=1, where=where)[0]
+            hit = index.search("project budget", top_k=1, where=where)[0]
             known = ", ".join(f"{name} {hit.metadata[name]}" for name in ("department", "year", "public"))
             print(f"{where or 'all pages'}: {Path(hit.document).name}, page {hit.page} ({known})")
 
         # By what pages look like and by what they say, under the same filter.
-        hit = index.search("Telenor masts", top=1, mode="hybrid", where="year >= 2025")[0]
+        hit = index.search("Telenor masts", top_k=1, mode="hybrid", where="year >= 2025")[0]
         print(f"by both: {Path(hit.document).name}, page {hit.page}, looks {hit.visual:.2f}, words {hit.text:.2f}")
         print(f"it says: {hit.snippet}")
 
         # Nothing is encoded again for this.
-        print(f"{index.describe({'year': 2026}, documents='*forms.pdf').documents} document described anew")
+        print(f"Updated metadata of {index.set_metadata({'year': 2026}, documents='*forms.pdf').documents} document")
         for facet in index.facets():
             print(f"{facet.column} ({facet.type}):", ", ".join(f"{value} {n}" for value, n in facet.values.items()))
 

@@ -3,7 +3,7 @@
 python examples/rag_with_langchain.py [FOLDER]
 
 The answer model is a stand-in that quotes the line of the page that shares most words with the question. Put any chat
-model of LangChain in its place: one that sees can be given the page's picture (`document.metadata["image"]`).
+model of LangChain: a vision model can be given the page image (`document.metadata["image"]`).
 """
 
 import re
@@ -18,7 +18,7 @@ from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 
 from anchorfold import AnchorFold, Index
 from anchorfold.demo.corpus import slides
-from anchorfold.integrations.langchain import AnchorFoldRetriever
+from anchorfold.integrations.langchain import LangChainRetriever
 
 PROMPT = ChatPromptTemplate.from_template("Answer from these pages and cite them.\n\n{pages}\n\nQuestion: {question}")
 
@@ -49,7 +49,7 @@ def main() -> None:
             slides().output(str(documents))
         index = Index.create(Path(work) / "my.index", compressor=AnchorFold(ratio=0.1))
         index.add(documents)
-        retriever = AnchorFoldRetriever(index=index, top=2, pixels=None)
+        retriever = LangChainRetriever(index=index, top_k=2, pixels=None)
         chain = {"pages": retriever | as_context, "question": RunnablePassthrough()} | PROMPT | RunnableLambda(quote)
         for question in ("who is the sponsor?", "what is the budget?"):
             print(f"{question} {chain.invoke(question)}")

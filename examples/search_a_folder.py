@@ -26,7 +26,7 @@ def main() -> None:
         print(f"{report.pages} pages, {report.full_vectors:,} vectors became {report.vectors:,}")
 
         for question in ("vendors for satellite and coastal 5G", "project budget"):
-            hit = index.search(question, top=1)[0]
+            hit = index.search(question, top_k=1)[0]
             print(f"{question!r}: {Path(hit.document).name}, page {hit.page}, score {hit.score:.3f}")
 
         # Only some documents: names, folders or patterns.

@@ -1,8 +1,8 @@
 """Vectors from elsewhere, made smaller without encoding a page again.
 
-python examples/vectors_you_have.py
+python examples/existing_vectors.py
 
-The same on the command line: anchorfold compress ./vectors --to small.index --ratio 0.1
+The same on the command line: anchorfold compress ./vectors -o small.index --ratio 0.1
 """
 
 import tempfile
@@ -17,7 +17,7 @@ from anchorfold.vectors import compress_source, open_source
 
 def main() -> None:
     generator = np.random.default_rng(0)
-    # As people write them on a rented GPU: one file a page. Patches of a page resemble each other.
+    # One file per page, as written on a rented GPU. Patches of a page are similar.
     words = generator.normal(size=(4, 64, 128)).repeat(16, axis=1)
     pages = list(words + 0.3 * generator.normal(size=(4, 1024, 128)))
 
@@ -36,7 +36,7 @@ def main() -> None:
         index = Index.open(Path(work) / "small.index")
         print(f"in an index: {report.pages} pages, {report.full_vectors:,} vectors became {report.vectors:,}")
         query = torch.from_numpy(pages[2][:8]).float()
-        hit = index.search_vectors([query], top=1)[0][0]
+        hit = index.search_vectors([query], top_k=1)[0][0]
         print(f"eight vectors of page 3 find {hit.document}, page {hit.page}")
 
 
