@@ -46,6 +46,19 @@ def year(store):
     return {v.name: v.metadata.get("year") for v in store.read(lambda snapshot: list(snapshot.versions()))}
 
 
+@pytest.mark.parametrize("column", ["vectors", "full_vectors"])
+def test_wrong_vector_counts_in_the_database_are_repaired_from_the_files(index, column):
+    expected = contents(EmbeddedStore.open(index))
+    with sqlite3.connect(index / "index.db") as connection:
+        connection.execute(f"UPDATE pages SET {column} = {column} + 4 WHERE id = (SELECT max(id) FROM pages)")
+    connection.close()
+    (damage,) = check(index)
+    assert (damage.file, damage.documents) == ("index.db", ("2.pdf",))
+    repair(index)
+    assert check(index) == []
+    assert contents(EmbeddedStore.open(index)) == expected
+
+
 class TestVectorFiles:
     @pytest.mark.parametrize("number", [1, 2, 3])
     def test_a_damaged_page_is_dropped_and_can_be_added_again(self, index, number):

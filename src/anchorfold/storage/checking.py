@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -133,13 +133,14 @@ def _full_text_problem(database: Database) -> str | None:
 
 
 def file_damages(snapshot: Snapshot) -> dict[int, Damage]:
-    """What is wrong with registered vector files, by number; pages that are in no file are under 0."""
+    """What is wrong with registered vector files, by number; pages that differ from all files are under 0."""
     expected = {i: counts for i, *counts in snapshot.connection.execute("SELECT id, vectors, full_vectors FROM pages")}
     names = dict(
         snapshot.connection.execute("SELECT v.id, d.name FROM versions v JOIN documents d ON d.id = v.document_id")
     )
     damages: dict[int, Damage] = {}
     stored: set[int] = set()
+    miscounted: set[int] = set()
     unreadable: list[int] = []
     for number, entry in snapshot.files.items():
         path, segment = segment_path(snapshot.folder, number), None
@@ -147,6 +148,8 @@ def file_damages(snapshot: Snapshot) -> dict[int, Damage]:
             with storage_errors(snapshot.folder):
                 segment = Segment(path, entry)
             problem = _segment_problem(segment, snapshot.version.index_id, expected, stored)
+            counts = zip(segment.page_ids(), segment.kept.tolist(), segment.full.tolist(), strict=True)
+            miscounted.update(i for i, *count in counts if expected.get(i, count) != count)
         except DamagedError as error:
             problem = error.problem
         if segment is None:
@@ -155,9 +158,12 @@ def file_damages(snapshot: Snapshot) -> dict[int, Damage]:
             broken = [] if segment is None else np.unique(segment.version[~segment.intact()]).tolist()
             affected = tuple(sorted(names[n] for n in broken if n in names))
             damages[number] = Damage(f"{VECTORS}/{path.name}", problem, affected)
+    if miscounted:  # the files match their checksums, which rows of pages do not have
+        problem = f"{len(miscounted)} rows of pages have other numbers of vectors than the vector files"
+        damages[0] = Damage(DATABASE, problem, _document_names(miscounted, names))
     missing = [identity for identity in expected if identity not in stored]
     if missing:
-        affected = tuple(sorted({names[i >> PAGE_BITS] for i in missing if i >> PAGE_BITS in names}))
+        affected = _document_names(missing, names)
         for number in unreadable:
             damages[number] = Damage(damages[number].file, damages[number].problem, affected)
         if not unreadable:
@@ -165,10 +171,14 @@ def file_damages(snapshot: Snapshot) -> dict[int, Damage]:
     return damages
 
 
+def _document_names(pages: Iterable[int], names: Mapping[int, str]) -> tuple[str, ...]:
+    """Names of the documents of pages, from the names by version."""
+    return tuple(sorted({names[i >> PAGE_BITS] for i in pages if i >> PAGE_BITS in names}))
+
+
 def _segment_problem(segment: Segment, index_id: str, expected: dict[int, list[int]], stored: set[int]) -> str | None:
     """What is wrong with a vector file; the page ids of its rows are added to `stored`."""
     identities = segment.page_ids()
-    counts = zip(segment.kept.tolist(), segment.full.tolist(), strict=True)
     twice = any(i in stored and i in expected for i in identities)
     stored.update(identities)
     segment.verify()
@@ -178,8 +188,6 @@ def _segment_problem(segment: Segment, index_id: str, expected: dict[int, list[i
         return "its counts do not add up"
     if twice:
         return "it contains pages that are also stored in another file"
-    if any(expected.get(i, [*c]) != [*c] for i, c in zip(identities, counts, strict=True)):
-        return "the database has other numbers of vectors for its pages"
     return None
 
 
