@@ -130,7 +130,7 @@ class Writer(Worker):
         self.loop(self.step, seed)
 
     def step(self, rng: random.Random) -> None:
-        with self.store.writing(wait=120):
+        with self.store.writing(wait=900):  # longer than the processes may be paused
             self.resolve()
             if rng.random() < 0.7:
                 self.change_document(rng)
@@ -291,7 +291,7 @@ def damage_and_repair(root: Path) -> None:
     """Remove an entry of the full-text index and repair, which rebuilds the database."""
     folder = root / "my.index"
     try:
-        with writer_lock(folder, 120), closing(sqlite3.connect(folder / "index.db", timeout=60)) as connection:
+        with writer_lock(folder, 900), closing(sqlite3.connect(folder / "index.db", timeout=60)) as connection:
             query = "SELECT page_id, text FROM texts JOIN versions v ON v.id = page_id >> 24 JOIN documents d ON d.id = v.document_id WHERE d.path = ? LIMIT 1"  # noqa: E501
             row = connection.execute(query, (source(UNSEARCHED),)).fetchone()
             connection.execute("INSERT INTO text_index (text_index, rowid, text) VALUES ('delete', ?, ?)", row)

@@ -107,6 +107,8 @@ class PageSearch:
                 raise AnchorFoldError(f"{snapshot.folder} contains no document that matches {names}.")
         if request.where is not None:
             column, query = where_query(snapshot, request.where, request.public)
+            if column == "page_id":
+                snapshot.verify_pages(live.identities(live.rows))
             with protected(snapshot.connection):
                 rows = snapshot.connection.execute(query.sql, query.parameters)
                 ids = np.fromiter((number for (number,) in rows), np.int64)

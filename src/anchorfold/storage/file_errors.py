@@ -20,6 +20,7 @@ from anchorfold.storage.schema import DATABASE, VECTORS
 FULL = {errno.ENOSPC, errno.EDQUOT}
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE}
+UNREADABLE = f"{DATABASE} contains a value that cannot be read"
 PROGRAMMING_ERRORS = (sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.NotSupportedError)
 
 
@@ -112,13 +113,10 @@ def storage_errors(folder: Path) -> Iterator[None]:
     Programming errors, such as ValueError or the use of a closed connection, pass through unchanged.
     """
     try:
-        yield
-    except PROGRAMMING_ERRORS:
-        raise
-    except sqlite3.Error as error:
-        raise explain_sqlite(error, folder) from error
-    except (MemoryError, UnicodeDecodeError, OverflowError) as error:  # caused by a flipped bit in a stored value
-        raise damaged(folder, f"{DATABASE} contains a value that cannot be read") from error
+        with sqlite_errors(folder):
+            yield
+    except (MemoryError, OverflowError) as error:  # caused by a flipped bit in a stored value
+        raise damaged(folder, UNREADABLE) from error
     except OSError as error:
         raise explain_os(error, folder) from error
 
@@ -132,6 +130,8 @@ def sqlite_errors(folder: Path) -> Iterator[None]:
         raise
     except sqlite3.Error as error:
         raise explain_sqlite(error, folder) from error
+    except UnicodeDecodeError as error:
+        raise damaged(folder, UNREADABLE) from error
 
 
 def explain_os(error: OSError, folder: Path) -> StoreError:

@@ -89,6 +89,7 @@ def rebuild(folder: Path) -> list[Damage]:
             move_to_lost(folder, f"{DATABASE}{suffix}", copy_database)
         with Database(folder).building() as connection:
             _fill(connection, salvaged, versions, registered)
+            incomplete = _incomplete_pages(connection, settings)
             most = max([0, *versions, *(int(s.version.max(initial=0)) for s in files.values())])
             # Ids that were in use are never given out again.
             for table, number in (("versions", most), ("vector_files", max([0, *files, *registered]))):
@@ -104,6 +105,8 @@ def rebuild(folder: Path) -> list[Damage]:
     if restored:
         problem = "documents were restored from vector files without their metadata"
         damages.append(Damage(DATABASE, problem, tuple(sorted(v.name for v in restored)), RESTORED))
+    if incomplete:
+        damages.append(Damage(DATABASE, incomplete, repair="read again by the next `anchorfold index`"))
     return damages + [Damage(name, "cannot be read", repair=f"moved to {LOST}/") for name in unusable]
 
 
@@ -289,6 +292,18 @@ def _fill(
         )
     types = salvaged.columns or _column_types(versions.values())
     connection.executemany("INSERT INTO metadata_columns VALUES (?, ?)", types)
+
+
+def _incomplete_pages(connection: sqlite3.Connection, settings: IndexSettings) -> str:
+    """How many pages have no text or no thumbnail; empty if the index stores neither or none is missing."""
+    stored = {"text": ("texts", settings.text), "thumbnail": ("page_payloads", settings.thumbnails)}
+    query = "SELECT count(*) FROM pages WHERE vectors > 0 AND id NOT IN (SELECT page_id FROM {} WHERE {} IS NOT NULL)"
+    counts = {
+        name: connection.execute(query.format(table, name)).fetchone()[0]
+        for name, (table, wanted) in stored.items()
+        if wanted
+    }
+    return ", ".join(f"pages without {name}: {count}" for name, count in counts.items() if count)
 
 
 def _column_types(versions: Iterable[DocumentVersion]) -> list[tuple[str, str]]:

@@ -104,7 +104,8 @@ class Snapshot:
         """Verify all rows that a filter reads, once per commit and process: SQL does not verify checksums.
 
         Raises:
-            DamagedError: the entry of a document does not match its checksum.
+            DamagedError: the entry of a document does not match its checksum, or the view of live documents, which is
+                read with an SQL index, does not contain exactly the live versions.
         """
         if self._segments.verified == self.version:
             return
@@ -116,7 +117,24 @@ class Snapshot:
             ):
                 if row is None or zlib.crc32(row.encode()) != checksum:
                     raise self.fault(f"row {identity} of {table} does not match its checksum")
+        queries = (
+            "SELECT version_id, document_id FROM live_documents ORDER BY version_id",
+            "SELECT id, document_id FROM versions NOT INDEXED WHERE live ORDER BY id",
+        )
+        visible, live = (self.connection.execute(query).fetchall() for query in queries)
+        if visible != live or [version for version, _ in live] != self.live_ids().tolist():
+            raise self.fault("an SQL index does not match its table")
         self._segments.verified = self.version
+
+    def verify_pages(self, searchable: np.ndarray) -> None:
+        """Verify that filters on page numbers see all pages: rows of pages have no checksum.
+
+        Args:
+            searchable: `(n,)` ids of the pages that the vector files contain.
+        """
+        ids = np.fromiter((i for (i,) in self.connection.execute("SELECT page_id FROM live_pages")), np.int64)
+        if not np.isin(searchable, ids).all():
+            raise self.fault("pages of the vector files are missing")
 
     def checked_version(self, row: Sequence[Any]) -> DocumentVersion:
         """A version from a row of `JOINED`, verified."""
