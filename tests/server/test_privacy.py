@@ -62,6 +62,16 @@ def test_messages_contain_no_absolute_path(tmp_path, error):
     assert "a.pdf" in message or "the index" in message
 
 
+def test_messages_name_documents_of_folders_with_spaces_by_their_public_names(tmp_path):
+    index = Index.create(tmp_path / "my.index", NumberReader(), Pooling1D(ratio=0.25))
+    path = write_pdf(tmp_path / "a client" / "law (draft)" / "annual report.pdf", [1])
+    index.add(path)
+    service = IndexService(index)
+    error = AnchorFoldError(f"{path} was deleted or changed, and the index contains no thumbnails.")
+    message = service.public_message(error)
+    assert message == "annual report.pdf was deleted or changed, and the index contains no thumbnails."
+
+
 def test_heatmap_for_agents_shows_the_public_name(report_folder, monkeypatch):
     from anchorfold.explanation import heatmap
     from anchorfold.server import mcp_server

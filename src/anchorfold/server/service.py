@@ -8,6 +8,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -127,6 +128,9 @@ class IndexService:
         text = str(error)
         for path in {str(self.index.path), str(self.index.path.resolve())}:
             text = text.replace(path, "the index")
+        with suppress(AnchorFoldError):  # the database may be what is damaged
+            for name, (source, _) in self.index.store.public_documents().items() if "/" in text else ():
+                text = text.replace(source, name)
         return ABSOLUTE_PATH.sub(r"\1", text)
 
     def snippet(self, query: str, hit: Hit) -> str:
