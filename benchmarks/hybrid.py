@@ -1,7 +1,7 @@
 """NDCG@5 of visual, text and hybrid search on a corpus and its scanned twin, and the cost of storing text.
 
     anchorfold index CORPUS/pdfs -o plain.index
-    python -m training.nano.scanned CORPUS TWIN
+    python -m training.nano.scanned_corpus CORPUS TWIN
     anchorfold index TWIN/pdfs -o scans.index --ocr
     python -m benchmarks.hybrid CORPUS --index plain.index --scans scans.index
     python -m benchmarks.hybrid --cost FILE.pdf
@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -62,17 +63,23 @@ class Pages:
         return replace(self, texts=[NOTHING if text.ocr else text for text in self.texts])
 
 
-def read_pages(path: Path, names: Sequence[str], queries: Sequence[Query], scanned: bool) -> Pages:
-    """Return the pages of a corpus from an index of its files."""
-    index = Index.open(path)
-    scanner = index.store.pages.newest_scanner()
-    identities = scanner.live.identities(np.arange(len(scanner.live))).tolist()
-    hits = index.store.read(lambda snapshot: page_hits(snapshot, identities))
-    rows = {page_name(os.path.basename(h.source), h.page - 1): (row, h) for row, h in enumerate(hits.values())}
-    tokens = Tokens.of(index.encode_queries([query.text for query in queries]), scanner.live.coding)
-    visual, _ = scanner.scores(tokens, np.arange(len(scanner.live)))
-    texts = [index.store.page_text(rows[name][1].source, rows[name][1].page) or NOTHING for name in names]
-    return Pages(visual[:, [rows[name][0] for name in names]], texts, np.full(len(names), scanned))
+def read_pages(paths: Sequence[Path], names: Sequence[str], queries: Sequence[Query], scanned: bool) -> Pages:
+    """Return the pages of a corpus from indexes of its files."""
+    columns: dict[str, np.ndarray] = {}
+    texts: dict[str, PageText] = {}
+    for path in paths:
+        index = Index.open(path)
+        scanner = index.store.pages.newest_scanner()
+        identities = scanner.live.identities(np.arange(len(scanner.live))).tolist()
+        hits = index.store.read(partial(page_hits, identities=identities))
+        tokens = Tokens.of(index.encode_queries([query.text for query in queries]), scanner.live.coding)
+        visual, _ = scanner.scores(tokens, np.arange(len(scanner.live)))
+        for column, hit in zip(visual.T, hits.values(), strict=True):
+            name = page_name(os.path.basename(hit.source), hit.page - 1)
+            columns[name], texts[name] = column, index.store.page_text(hit.source, hit.page) or NOTHING
+    return Pages(
+        np.stack([columns[name] for name in names], 1), [texts[name] for name in names], np.full(len(names), scanned)
+    )
 
 
 class ScoredStore(EmbeddedStore):
@@ -203,8 +210,8 @@ def processor_seconds() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path, nargs="?", help="a folder with pdfs/ and queries.jsonl")
-    parser.add_argument("--index", type=Path, help="an index of the corpus")
-    parser.add_argument("--scans", type=Path, help="an index of its scanned twin")
+    parser.add_argument("--index", type=Path, nargs="+", help="index of the corpus, or several of parts of it")
+    parser.add_argument("--scans", type=Path, nargs="+", help="index of its scanned twin, or several of parts of it")
     parser.add_argument("--documents", help="stems with commas between; all without it")
     parser.add_argument("--seed", type=int, default=0, help="of the pages that are replaced by scans")
     parser.add_argument("--cost", type=Path, help="a document to index with and without text")
