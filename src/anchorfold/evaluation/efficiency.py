@@ -145,7 +145,7 @@ def run_in_process(job: dict[str, Any]) -> tuple[Latency, dict[str, Any]]:
     choose_layers(model, job["settings"], corpora)
     method = Method(**job["method"])
     held_out = find_held_out(job["calibration"], corpora, model.page_pixels) if not method.make().ready else None
-    compressors, calibrated_on = calibrated_compressors([method], model, held_out, Path(job["store"]))
+    compressors, calibrated_on = calibrated_compressors([method], model, held_out, Path(job["store"]), batch=1)
     images = [image.convert("RGB") for image in sample_pages(corpora, model.page_pixels, sample)]
     latency = time_method(model, method.label, compressors[method.label], images, warm_up, passes)
     header = {
