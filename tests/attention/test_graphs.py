@@ -1,5 +1,8 @@
 """Visual graphs equal their definitions, written with whole matrices."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
@@ -19,7 +22,8 @@ def layer_view(causal: bool, additive: bool = False) -> LayerView:
     allowed = torch.ones(TOKENS, TOKENS).tril().bool()[None]
     if additive:
         allowed = torch.zeros(allowed.shape).masked_fill_(~allowed, torch.finfo(torch.float32).min)
-    return LayerView(query, key, DIM**-0.5, VISUAL, allowed if causal else None)
+    value = torch.randn(KEY_HEADS, TOKENS, DIM, generator=generator)
+    return LayerView(query, key, DIM**-0.5, VISUAL, allowed if causal else None, value)
 
 
 def visual_logits(view: LayerView) -> torch.Tensor:
@@ -38,6 +42,9 @@ def expected_scores(view: LayerView, name: str, steps: int) -> torch.Tensor:
     if kind.logits == "mirrored":
         masked = torch.where(lower, logits, logits.transpose(1, 2))
     graph = masked.softmax(-1)
+    if kind.value_weighted:
+        graph = graph * view.value.repeat_interleave(HEADS // KEY_HEADS, 0)[:, VISUAL].norm(dim=-1)[:, None]
+        graph = graph / graph.sum(-1, keepdim=True)
     if kind.without_sinks:
         received = graph.sum((0, 1))
         sinks = received > received.mean() + 3 * received.std(correction=0)
@@ -90,6 +97,46 @@ def test_sinks_are_not_central():
     view.query[:, :, 0], view.key[:, int(VISUAL[5]), 0] = 5, 20
     assert int(scores(view, "attention", 6).argmax()) == 5
     assert scores(view, "without-sinks", 6)[5] == 0
+
+
+def numpy_scores(view: LayerView, name: str, steps: int) -> np.ndarray:
+    """The layer score of a symmetric or value-weighted graph of a bidirectional layer, head by head in NumPy."""
+    kind, n = GRAPHS[name], len(VISUAL)
+    query, key, value = (t.double().numpy()[:, VISUAL.numpy()] for t in (view.query, view.key, view.value))
+    support = np.full((HEADS, n), 1 / n)
+    for head in range(HEADS):
+        shared = head // (HEADS // KEY_HEADS)
+        graph = np.exp(query[head] @ key[shared].T * view.scaling)
+        if kind.value_weighted:
+            graph = graph * np.linalg.norm(value[shared], axis=1)
+        graph /= graph.sum(1, keepdims=True)
+        if kind.symmetric:
+            graph = graph + graph.T
+            graph /= graph.sum(1, keepdims=True)
+        for _ in range(steps):
+            support[head] = support[head] @ graph
+    score = np.sqrt((support**2).mean(0))
+    return score / score.mean()
+
+
+@pytest.mark.parametrize("name", ["attention", "symmetric", "value-weighted", "value-weighted-symmetric"])
+def test_numpy_reference(name):
+    view = layer_view(False)
+    np.testing.assert_allclose(scores(view, name, 3).numpy(), numpy_scores(view, name, 3), rtol=1e-4)
+
+
+def test_tokens_with_short_values_are_not_central():
+    view = layer_view(False)
+    view.query[:, :, 0], view.key[:, int(VISUAL[5]), 0] = 5, 20
+    assert view.value is not None
+    view.value[:, int(VISUAL[5])] = 0
+    assert int(scores(view, "attention", 6).argmax()) == 5
+    assert int(scores(view, "value-weighted", 6).argmin()) == 5
+
+
+def test_value_weighted_graph_requires_values():
+    with pytest.raises(ValueError, match="requires the values"):
+        scores(replace(layer_view(False), value=None), "value-weighted", 1)
 
 
 def test_paper_graph_is_the_default():

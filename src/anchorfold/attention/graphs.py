@@ -31,6 +31,7 @@ class LayerView:
         scaling: factor of the logits.
         visual: positions `(N,)` of the visual tokens.
         allowed: `(1 or H, T, T)` mask, boolean or additive; None without restrictions.
+        value: `(G, T, d)`; required by graphs that weight attention by the length of values.
     """
 
     query: Tensor
@@ -38,6 +39,7 @@ class LayerView:
     scaling: float
     visual: Tensor
     allowed: Tensor | None = None
+    value: Tensor | None = None
 
     def last_text(self, count: int) -> Tensor:
         """Return positions of the last `count` non-visual tokens; of the last token if all are visual."""
@@ -66,6 +68,14 @@ class LayerView:
         mask = self.allowed if len(self.allowed) == 1 else self.allowed[heads]
         mask = mask.index_select(1, rows)
         return mask if columns is None else mask.index_select(2, columns)
+
+    def value_lengths(self, heads: slice) -> Tensor:
+        """Return the lengths `(heads, N)` of the visual tokens' values."""
+        if self.value is None:
+            raise ValueError("this graph requires the values of the layer.")
+        heads_per_key = self.query.shape[0] // self.key.shape[0]
+        lengths = self.value.index_select(1, self.visual).float().norm(dim=-1)
+        return lengths[[h // heads_per_key for h in range(*heads.indices(self.query.shape[0]))]]
 
     def row_block(self, columns: int) -> int:
         """Return the number of rows with that many columns that are computed at a time."""
@@ -97,12 +107,15 @@ class GraphKind:
         symmetric: add the transposed graph and normalise the rows.
         debiased: divide the support of a token by its support in a graph with uniform rows over the allowed tokens.
         without_sinks: remove attention to tokens of extreme in-degree.
+        value_weighted: multiply attention by the length of the attended token's value and normalise the rows.
+            Attention sinks have short values: they receive attention without influence on other tokens.
     """
 
     logits: Literal["masked", "unmasked", "mirrored"] = "masked"
     symmetric: bool = False
     debiased: bool = False
     without_sinks: bool = False
+    value_weighted: bool = False
 
 
 GRAPHS = {
@@ -115,6 +128,9 @@ GRAPHS = {
     "debiased": GraphKind(debiased=True),
     "without-sinks": GraphKind(without_sinks=True),
     "without-sinks-symmetric": GraphKind(symmetric=True, without_sinks=True),
+    "value-weighted": GraphKind(value_weighted=True),
+    "value-weighted-symmetric": GraphKind(symmetric=True, value_weighted=True),
+    "value-weighted-mirrored-symmetric": GraphKind("mirrored", symmetric=True, value_weighted=True),
 }
 SINK_DEVIATIONS = 3.0  # in-degrees more than this many standard deviations above the mean belong to sinks
 
@@ -168,7 +184,10 @@ class VisualGraph:
     def _rows(self, rows: slice) -> Tensor:
         """Return rows `(heads, rows, N)` of the graph before it is symmetrised."""
         # Rows renormalised over the visual keys equal a softmax over those keys alone.
-        weights = softmax(self._logits(self.view.visual[rows]))
+        logits = self._logits(self.view.visual[rows])
+        if self.kind.value_weighted:
+            logits = logits + self.view.value_lengths(self.heads).clamp(min=1e-30).log()[:, None]
+        weights = softmax(logits)
         if self.sinks is None:
             return weights
         weights = weights.masked_fill(self.sinks, 0)

@@ -33,8 +33,8 @@ from anchorfold.errors import BrokenModelError
 
 _OBSERVERS = "_anchorfold_observers"
 
-# Called with queries, keys, the mask and the attention function's other arguments.
-Observer = Callable[[Tensor, Tensor, Tensor | None, dict[str, Any]], None]
+# Called with queries, keys, values, the mask and the attention function's other arguments.
+Observer = Callable[[Tensor, Tensor, Tensor, Tensor | None, dict[str, Any]], None]
 
 _open_taps: Counter[str] = Counter()  # per wrapped attention function
 _wrapping = threading.Lock()
@@ -108,7 +108,9 @@ class AttentionTap:
         kinds = {type(s): [r for r in signals if type(r) is type(s)] for s in signals}
 
         @torch.enable_grad() if self.gradients else torch.no_grad()  # type: ignore[untyped-decorator]
-        def observe(query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:
+        def observe(
+            query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kwargs: dict[str, Any]
+        ) -> None:  # fmt: skip
             if self._visual is None:
                 raise UnreadableAttentionError("call set_visual_tokens() before the model runs.")
             self._captured.add(number)
@@ -119,8 +121,8 @@ class AttentionTap:
                 if not len(visual):
                     continue
                 allowed = _allowed(mask, b, valid, bool(causal), kwargs.get("sliding_window"))
-                query_b, key_b = query[b].index_select(1, valid), key[b].index_select(1, valid)
-                view = LayerView(query_b, key_b, scaling, visual, allowed)
+                query_b, key_b, value_b = (t[b].index_select(1, valid) for t in (query, key, value))
+                view = LayerView(query_b, key_b, scaling, visual, allowed, value_b)
                 for kind, requests in kinds.items():
                     self.pages[b].update(kind.measure(requests, view))  # type: ignore[arg-type]
 
@@ -200,7 +202,7 @@ class _ObservedAttention:
         **kwargs: Any,
     ) -> Any:  # fmt: skip
         for observe in module.__dict__.get(_OBSERVERS, ()):
-            observe(query, key, attention_mask, kwargs)
+            observe(query, key, value, attention_mask, kwargs)
         return self.function(module, query, key, value, attention_mask, **kwargs)
 
 

@@ -1,0 +1,149 @@
+"""Tables of `benchmarks.foreign_weights`, and criteria that choose a method without labels.
+
+    python -m benchmarks.method_choice FOLDER...           # share of the full index's NDCG@5, paired with k-means
+    python -m benchmarks.method_choice FOLDER... --criteria
+
+A criterion ranks the candidate methods of a corpus and a ratio by the scores of pseudo-queries alone. Its regret is the
+NDCG@5 of the best candidate minus that of its choice, over real queries.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from anchorfold.evaluation.methods import FULL
+from anchorfold.evaluation.metrics import interval
+from benchmarks.foreign_weights import RATIOS
+
+REFERENCE = "semantic-clustering"
+CANDIDATES = ("anchorfold", "focus-clustering", "spread-fold", REFERENCE)  # with every graph
+TOP, CUT = 10, 5
+
+Scores = np.ndarray  # (pages, queries)
+Criterion = Callable[[Scores, Scores, np.ndarray], float]
+
+
+def score_retention(full: Scores, compressed: Scores, target: np.ndarray) -> float:
+    """Return the mean score of the target page relative to the full index."""
+    columns = np.arange(len(target))
+    return float(np.mean(compressed[target, columns] / full[target, columns].clip(1e-6)))
+
+
+def pseudo_ndcg(full: Scores, compressed: Scores, target: np.ndarray) -> float:
+    """Return the NDCG@5 of the target page."""
+    ranks = (compressed > compressed[target, np.arange(len(target))]).sum(0)
+    return float(np.where(ranks < CUT, 1 / np.log2(ranks + 2), 0).mean())
+
+
+def agreement(full: Scores, compressed: Scores, target: np.ndarray) -> float:
+    """Return the mean share of the full index's first ten pages that are among the first ten of the compressed one."""
+    k = min(TOP, len(full) - 1)
+    first, second = (np.argpartition(-s, k, axis=0)[:k] for s in (full, compressed))
+    return float(np.mean([len(np.intersect1d(a, b)) / k for a, b in zip(first.T, second.T, strict=True)]))
+
+
+def likelihood(full: Scores, compressed: Scores, target: np.ndarray) -> float:
+    """Return the mean log-probability of the target page; the full index's deviation per query is the temperature."""
+    logits = (compressed - compressed.max(0)) / full.std(0).clip(1e-6)
+    return float(np.mean(logits[target, np.arange(len(target))] - np.log(np.exp(logits).sum(0))))
+
+
+def margin(full: Scores, compressed: Scores, target: np.ndarray) -> float:
+    """Return the lead of the target page over the best five other pages, relative to the full index's."""
+    leads = []
+    for scores in (full, compressed):
+        columns = np.arange(len(target))
+        others = scores.copy()
+        others[target, columns] = -np.inf
+        leads.append(scores[target, columns].mean() - np.sort(others, 0)[-CUT:].mean())
+    return float(leads[1] / max(leads[0], 1e-6))
+
+
+CRITERIA: dict[str, Criterion] = {
+    "score retention": score_retention,
+    "pseudo-query NDCG@5": pseudo_ndcg,
+    "agreement with the full index": agreement,
+    "likelihood of the page": likelihood,
+    "margin of the page": margin,
+}
+COMBINATIONS = {
+    "retention and agreement": ("score retention", "agreement with the full index"),
+    "pseudo-query NDCG@5 and agreement": ("pseudo-query NDCG@5", "agreement with the full index"),
+    "likelihood and retention": ("likelihood of the page", "score retention"),
+}
+
+
+def regrets(result: dict[str, np.ndarray], ratio: float) -> dict[str, tuple[str, float]]:
+    """Return the choice of every criterion at a ratio, and its regret in points of NDCG@5; also of constant choices."""
+    labels = list(result["labels"])
+    row = {name.partition("@")[0]: i for i, name in enumerate(labels) if name.endswith(f"@{ratio:g}")}
+    names = [n for n in row if n.startswith(CANDIDATES) and "raw" not in n and "one step" not in n]
+    ndcg = {n: float(result["ndcg"][row[n]].mean()) for n in names}
+    scores, target = result["pseudo_scores"], result["pseudo_pages"]
+    full = scores[labels.index(FULL)]
+    values = {c: {n: rate(full, scores[row[n]], target) for n in names} for c, rate in CRITERIA.items()}
+    for name, parts in COMBINATIONS.items():
+        ranks = [dict(zip(sorted(names, key=values[p].__getitem__), range(len(names)), strict=True)) for p in parts]
+        values[name] = {n: float(sum(r[n] for r in ranks)) for n in names}
+    choices = {c: max(names, key=v.__getitem__) for c, v in values.items()}
+    choices |= {f"always {n}": n for n in names}
+    best = max(ndcg.values())
+    return {c: (n, best - ndcg[n]) for c, n in choices.items()}
+
+
+def print_table(name: str, result: dict[str, np.ndarray]) -> None:
+    """Print the share of the full NDCG@5 in percent (score retention), and the paired difference to k-means."""
+    labels = list(result["labels"])
+    full = result["ndcg"][labels.index(FULL)].mean()
+    queries = result["ndcg"].shape[1]
+    print(f"\n{name}: {result['pages']} pages, {queries} queries, full index NDCG@5 {full:.1f}\n")
+    print("| method | " + " | ".join(f"{1 / r:.0f}x | against k-means" for r in RATIOS) + " |")
+    print("|---" * (1 + 2 * len(RATIOS)) + "|")
+    for method in dict.fromkeys(label.partition("@")[0] for label in labels if label != FULL):
+        cells = []
+        for ratio in RATIOS:
+            i, reference = labels.index(f"{method}@{ratio:g}"), labels.index(f"{REFERENCE}@{ratio:g}")
+            difference = result["ndcg"][i] - result["ndcg"][reference]
+            low, high = interval(difference)
+            retention = np.nanmean(result["retention"][i])
+            cells.append(f"{100 * result['ndcg'][i].mean() / full:.1f} ({retention:.1f})")
+            cells.append(f"{difference.mean():+.1f} ({low:+.1f} to {high:+.1f})")
+        print(f"| {method} | " + " | ".join(cells) + " |")
+
+
+def print_criteria(results: dict[str, dict[str, np.ndarray]]) -> None:
+    """Print the regret of every criterion over all corpora and ratios, smallest maximum first."""
+    by_criterion: dict[str, list[float]] = {}
+    for name, result in results.items():
+        for ratio in RATIOS:
+            for criterion, (choice, regret) in regrets(result, ratio).items():
+                by_criterion.setdefault(criterion, []).append(regret)
+                if criterion in CRITERIA:
+                    print(f"{name} {1 / ratio:.0f}x {criterion}: {choice} ({regret:.1f})")
+    cases = len(results) * len(RATIOS)
+    print(f"\n| criterion | maximum regret | mean | at most 1 point, of {cases} cases |\n|---|---|---|---|")
+    for criterion, values in sorted(by_criterion.items(), key=lambda item: max(item[1])):
+        if len(values) == cases:
+            print(f"| {criterion} | {max(values):.1f} | {np.mean(values):.1f} | {sum(v <= 1 for v in values)} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--criteria", action="store_true", help="compare criteria instead of methods")
+    arguments = parser.parse_args()
+    files = [path for folder in arguments.folders for path in sorted(folder.glob("*.npz"))]
+    results = {f"{path.parent.name} {path.stem}": dict(np.load(path)) for path in files}
+    if arguments.criteria:
+        print_criteria(results)
+    else:
+        for name, result in results.items():
+            print_table(name, result)
+
+
+if __name__ == "__main__":
+    main()
