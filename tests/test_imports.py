@@ -10,8 +10,8 @@ ROOT = Path(anchorfold.__file__).parent
 # From the bottom up: a package may import those before it, and itself.
 ORDER = [
     "_lazy", "errors", "_registry", "core", "attention", "page", "compressors", "backbones", "documents",
-    "quantization", "filters", "storage", "retrieval", "ingestion", "exporters", "indexes", "vectors", "cluster",
-    "explanation", "evaluation", "server", "integrations", "demo", "cli", "testing",
+    "quantization", "filters", "storage", "retrieval", "databases", "ingestion", "exporters", "indexes",
+    "vectors", "cluster", "explanation", "evaluation", "server", "integrations", "demo", "cli", "testing",
 ]  # fmt: skip
 AT_THE_ROOT = {"__init__.py", "__init__.pyi", "__main__.py", "py.typed"}
 PURE = {"torch", "math", "decimal", "collections", "dataclasses", "functools", "typing", "__future__", "anchorfold"}

@@ -13,6 +13,7 @@ from anchorfold.cluster.shard import Shard
 from anchorfold.cluster.sharded_index import ShardSearch, _is_newer, shard_cpus
 from anchorfold.errors import AnchorFoldError, UnavailableError
 from anchorfold.ingestion import ingest
+from anchorfold.retrieval.embedded_store import EmbeddedStore
 from anchorfold.retrieval.visual_search import visual_hits
 from anchorfold.server.app import create_app
 from anchorfold.server.service import IndexService
@@ -38,7 +39,7 @@ def build(folder) -> Index:
         write_pdf(folder / "docs/5.pdf", [250, 251])
         index.add(folder / "docs")
         index.remove("*/1.pdf")
-        assert len(index.store.pages.newest_scanner().live.segments) > 1
+        assert len(EmbeddedStore.open(folder / "my.index").pages.newest_scanner().live.segments) > 1
         return index
 
 
@@ -135,12 +136,14 @@ def test_shards_on_two_nodes(nodes, index, tmp_path):
         index.add(tmp_path / "new.pdf")
         assert sharded.search("page 301", top_k=1)[0].page == 2
         # A shard that dies is restarted, and the query waits for it.
-        search = sharded.store.pages
+        store = sharded.store
+        assert isinstance(store, EmbeddedStore)
+        search = store.pages
         assert isinstance(search, ShardSearch)
         victim = search.shards[0]
         os.kill(ray.get(victim.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
         assert sharded.search(QUERIES) == index.search(QUERIES, exact=True)
-        assert sharded.store.pages.searched == 1.0
+        assert sharded.store.searched == 1.0
         # A shard that is not restarted: a partial result is never returned silently.
         ray.kill(victim)  # which takes a moment
         while _answers(ray, victim):
@@ -154,8 +157,8 @@ def test_shards_on_two_nodes(nodes, index, tmp_path):
         assert result.json()["detail"].startswith("1 of 2 shards did not answer within 1 seconds: they are being")
         search.allow_partial = True
         assert sharded.search("page 11")
-        assert 0.3 < sharded.store.pages.searched < 0.7
-        assert client.get("/api/search", params={"q": "page 11"}).json()["searched"] == sharded.store.pages.searched
+        assert 0.3 < sharded.store.searched < 0.7
+        assert client.get("/api/search", params={"q": "page 11"}).json()["searched"] == sharded.store.searched
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 from pydantic import ValidationError
 
+from anchorfold.errors import NotAnIndexError
 from anchorfold.integrations.langchain import LangChainRetriever
 
 QUERY = "net revenue by region"
@@ -23,6 +24,12 @@ def test_documents_have_text_image_score_and_metadata(report_index):
     assert first.page_content.strip() == "Net revenue by region"
     assert first.metadata["score"] > second.metadata["score"]
     assert max(Image.open(io.BytesIO(base64.b64decode(first.metadata["image"]))).size) == 200
+
+
+def test_an_index_by_its_path(report_index):
+    retriever = LangChainRetriever(index=str(report_index.path), top_k=1, pixels=None)
+    assert retriever.invoke(QUERY)[0].metadata["page"] == 2
+    assert retriever.index.location == str(report_index.path)
 
 
 def test_async_retrieval(report_index):
@@ -59,4 +66,6 @@ def test_invalid_fields(report_index):
     with pytest.raises(ValidationError):
         LangChainRetriever(index=report_index, top_k=0)
     with pytest.raises(ValidationError):
+        LangChainRetriever(index=5)
+    with pytest.raises(NotAnIndexError, match=r"my\.index does not exist"):
         LangChainRetriever(index="my.index")

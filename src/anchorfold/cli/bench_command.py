@@ -18,7 +18,7 @@ from anchorfold.cli.options import (
     Bidirectional,
     Calibration,
     Device,
-    IndexPath,
+    IndexLocation,
     Methods,
     Model,
     ModelOverride,
@@ -99,7 +99,7 @@ def efficiency_command(
 
 @bench.command("agreement")
 def agreement_command(
-    index: IndexPath,
+    index: IndexLocation,
     queries: Annotated[Path, typer.Argument(help='File with one query per line, or JSON lines with "text".', show_default=False)],  # noqa: E501
     top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="Results per query to compare.")] = 10,
     overlap: Annotated[float, typer.Option(min=0, max=1, help="Required fraction of common results.")] = 0.98,
@@ -117,9 +117,12 @@ def agreement_command(
     """
     from anchorfold.indexes.index import Index
     from anchorfold.retrieval.agreement import agreement
+    from anchorfold.retrieval.embedded_store import EmbeddedStore
 
     texts = read_texts(queries)
     opened = Index.open(index, model, device=device, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
+    if not isinstance(opened.store, EmbeddedStore):
+        raise AnchorFoldError(f"{opened.location} is not a directory: this command compares embedded indexes only.")
     scanner = opened.store.pages.newest_scanner()
     if scanner.candidates is None:
         pages = int(scanner.live.allowed.sum())

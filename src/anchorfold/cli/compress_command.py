@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +24,7 @@ from anchorfold.cli.printing import (
 from anchorfold.errors import LockedError
 
 if TYPE_CHECKING:
+    from anchorfold.indexes.locations import Location
     from anchorfold.vectors import CompressionReport
     from anchorfold.vectors.compression_target import CompressionTarget
 
@@ -34,7 +34,7 @@ DEFAULT_METHOD = "semantic-clustering"
 @app.command("compress", rich_help_panel="Existing vectors")
 def compress_command(
     source: Annotated[str, typer.Argument(help="Source: a directory of .npy files, an .npz, .safetensors or Parquet file, a Lance table, or a Qdrant URL or directory.", show_default=False)],  # noqa: E501
-    output: Annotated[str, typer.Option("--output", "-o", help="Target: an index directory, a file such as small.parquet, or a Qdrant URL.")],  # noqa: E501
+    output: Annotated[str, typer.Option("--output", "-o", help="Target: an index directory or URL, a file such as small.parquet, or an http:// URL of Qdrant.")],  # noqa: E501
     method: Annotated[str, typer.Option(help="Compression method that requires only vectors.")] = DEFAULT_METHOD,
     ratio: Annotated[float | None, typer.Option(help="Fraction of vectors to keep per page, in (0, 1]. Default: 0.2.")] = None,  # noqa: E501
     cap: Annotated[int | None, typer.Option(help="Maximum vectors per page (instead of --ratio).")] = None,
@@ -83,7 +83,7 @@ def compress_command(
         )  # fmt: skip
         for name, reason in report.skipped:
             err.print(f"skipped {name}: {reason}", style="yellow", markup=False)
-        summary = summarize(str(folder), report)
+        summary = summarize(folder, report)
         if target.exporter is not None:
             del summary["on disk"]  # of the intermediate index, not of the export
             if not report.interrupted:
@@ -107,7 +107,7 @@ def compress_command(
 
 
 @contextmanager
-def report_unfinished(target: CompressionTarget, folder: Path) -> Iterator[None]:
+def report_unfinished(target: CompressionTarget, folder: Location) -> Iterator[None]:
     """Report the intermediate index of an export that did not finish; remove it if it has no pages."""
     try:
         yield
@@ -117,7 +117,7 @@ def report_unfinished(target: CompressionTarget, folder: Path) -> Iterator[None]
                 note(f"{pages:,} compressed pages are stored in {folder}: run the same command again to continue.")
 
 
-def summarize(folder: str, report: CompressionReport) -> dict[str, tuple[object, str]]:
+def summarize(folder: Location, report: CompressionReport) -> dict[str, tuple[object, str]]:
     """Return the value and text of each row of the summary."""
     from anchorfold.indexes.index import Index
 

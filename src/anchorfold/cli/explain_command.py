@@ -9,7 +9,7 @@ import typer
 
 from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.cli.app import app, note, out, quiet_libraries
-from anchorfold.cli.options import AllowPickle, Device, ModelOverride, TrustRemoteCode
+from anchorfold.cli.options import AllowPickle, Device, ModelOverride, TrustRemoteCode, complete_path
 from anchorfold.cli.printing import print_table
 from anchorfold.errors import AnchorFoldError
 
@@ -22,7 +22,7 @@ CASE_STUDY = "anchorfold,sap"  # methods of the paper's figure
 
 @app.command("explain", rich_help_panel="Explain")
 def explain_command(
-    index: Annotated[Path | None, typer.Argument(help="Index directory; none with --task.", show_default=False)] = None,
+    index: Annotated[str | None, typer.Argument(help="Index directory or URL; none with --task.", show_default=False, autocompletion=complete_path)] = None,  # noqa: E501
     query: Annotated[str | None, typer.Argument(help="Query; none with --task.", show_default=False)] = None,
     task: Annotated[str | None, typer.Option(help="Benchmark task instead of an index: compare methods on the page of a query.")] = None,  # noqa: E501
     query_id: Annotated[str | None, typer.Option("--query", help="With --task: identifier of the query.")] = None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -14,7 +13,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anchorfold.cli.app import app, err, note, out, quiet_libraries
-from anchorfold.cli.options import CLUSTER, AllowPickle, AsJson, BatchSize, Bidirectional, Device, TrustRemoteCode, Wait
+from anchorfold.cli.options import (
+    CLUSTER,
+    AllowPickle,
+    AsJson,
+    BatchSize,
+    Bidirectional,
+    Device,
+    TrustRemoteCode,
+    Wait,
+    complete_path,
+)
 from anchorfold.cli.printing import (
     compression_ratio,
     disk_usage,
@@ -26,6 +35,7 @@ from anchorfold.cli.printing import (
     print_table,
     progress_display,
     report_unmatched,
+    shown_location,
     stop_on_interrupt,
 )
 from anchorfold.errors import AnchorFoldError, LockedError
@@ -40,7 +50,7 @@ SMALL_RATIO, SMALL_BITS = 0.05, 2  # the preset --small; docs/scale.md has its m
 @app.command("index", rich_help_panel="Start")
 def index_command(
     paths: Annotated[list[Path], typer.Argument(help="PDFs, images, or directories of them.", show_default=False)],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Index directory; created if it does not exist.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="Index directory or URL; created if it does not exist.", autocompletion=complete_path)],  # noqa: E501
     model: Annotated[str | None, typer.Option(help="Model name or path. Default: nano, which is part of this package.")] = None,  # noqa: E501
     method: Annotated[str | None, typer.Option(help="Compression method (see `anchorfold methods`). Default: anchorfold.")] = None,  # noqa: E501
     ratio: Annotated[float | None, typer.Option(help="Fraction of vectors to keep per page, in (0, 1]. Default: 0.2.")] = None,  # noqa: E501
@@ -82,7 +92,7 @@ def index_command(
     from anchorfold.documents.pdf_reader import PASSWORD_VARIABLE
     from anchorfold.indexes.creation import choose_compressor
     from anchorfold.indexes.index import Index
-    from anchorfold.storage.database import require_target
+    from anchorfold.indexes.locations import require_target
 
     if password is not None:
         if ray is not None:
@@ -123,7 +133,7 @@ def index_command(
         count = len(listing.documents)
         raise AnchorFoldError(
             f"nothing was indexed: {count:,} of {format_count(count, 'document')} failed for the reasons above, and "
-            f"{output} was not created. Fix the files and run the command again."
+            f"{shown_location(output)} was not created. Fix the files and run the command again."
         )
     if report.interrupted:
         raise typer.Exit(130)
@@ -132,20 +142,19 @@ def index_command(
 
 
 @contextmanager
-def remove_if_empty(folder: Path) -> Iterator[bool]:
+def remove_if_empty(location: str) -> Iterator[bool]:
     """Yield whether the index is new; at the end, remove a new index without pages."""
-    from anchorfold.indexes.index import Index
-    from anchorfold.storage.file_errors import is_there
-    from anchorfold.storage.lock import writer_lock
+    from anchorfold.indexes.locations import contains_index, open_store
 
-    is_new = not is_there(folder)
+    is_new = not contains_index(location)
     try:
         yield is_new
     finally:
-        if is_new and is_there(folder):
-            with suppress(LockedError), writer_lock(folder, 0):  # another process may be writing to it
-                if not Index.open(folder).info().pages:
-                    shutil.rmtree(folder)
+        if is_new and contains_index(location):
+            store = open_store(location)
+            with suppress(LockedError), store.writing(0):  # another process may be writing to it
+                if not store.info().pages:
+                    store.delete()
 
 
 def print_summary(index: Index, report: AddReport, as_json: bool, with_table: bool = True) -> None:
@@ -178,7 +187,7 @@ def print_summary(index: Index, report: AddReport, as_json: bool, with_table: bo
     ]
     if report.texts:
         rows.insert(2, ("text added", f"to {format_count(report.texts, 'existing page')}"))
-    print_table(["index", str(index.path)], rows)
+    print_table(["index", index.location], rows)
     if report.ignored:
         out.print(ignored_summary(report.ignored), markup=False)
     if report.interrupted:

@@ -11,7 +11,7 @@ import typer
 
 from anchorfold import __version__
 from anchorfold.cli.app import app, err, out
-from anchorfold.cli.options import AsJson, DocumentFilter, IndexPath, Quantization, Wait
+from anchorfold.cli.options import AsJson, DocumentFilter, IndexLocation, Quantization, Wait, complete_path
 from anchorfold.cli.printing import (
     collection_size,
     compression_ratio,
@@ -23,6 +23,7 @@ from anchorfold.cli.printing import (
     path_bytes,
     print_table,
     report_unmatched,
+    shown_location,
 )
 from anchorfold.errors import AnchorFoldError
 
@@ -31,10 +32,10 @@ MAX_NAMES = 10  # documents listed per problem
 
 @app.command("info", rich_help_panel="Manage")
 def info_command(
-    index: Annotated[Path | None, typer.Argument(help="Index directory.", show_default=False)] = None,
+    index: Annotated[str | None, typer.Argument(help="Index directory or URL.", show_default=False, autocompletion=complete_path)] = None,  # noqa: E501
     system: Annotated[bool, typer.Option("--system", help="Show versions and the search kernel instead.")] = False,
     as_json: AsJson = False,
-) -> None:
+) -> None:  # fmt: skip
     """Show the content, size and settings of an index, or of the installation.
 
     \b
@@ -72,7 +73,7 @@ def info_command(
         ("method", f"{info.method} " + "  ".join(f"{k} {v}" for k, v in settings.items())),
         ("layer settings", layer_settings(opened.settings)),
     ]
-    print_table(["index", str(index)], rows)
+    print_table(["index", opened.location], rows)
 
 
 def system_info() -> dict[str, str]:
@@ -95,7 +96,7 @@ def system_info() -> dict[str, str]:
 
 @app.command("check", rich_help_panel="Manage")
 def check_command(
-    index: IndexPath,
+    index: IndexLocation,
     repair: Annotated[bool, typer.Option("--repair", help="Keep intact data and move damaged files to lost/.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -108,7 +109,7 @@ def check_command(
     """
     from anchorfold.indexes.index import CheckReport
 
-    damages = CheckReport.of(index, repair).problems
+    damages, name = CheckReport.of(index, repair).problems, shown_location(index)
     if as_json:
         print(json.dumps([asdict(damage) for damage in damages]))
     for damage in [] if as_json else damages:
@@ -117,20 +118,20 @@ def check_command(
         result = f" ({damage.repair})" if damage.repair else ""
         err.print(f"{damage.file}: {damage.problem}{affected}{result}", style="yellow", markup=False)
     if not damages:
-        err.print(f"{index}: OK, no problems found.", markup=False)
+        err.print(f"{name}: OK, no problems found.", markup=False)
         return
     if repair:
         again = f"`anchorfold index` with the same documents and -o {index}"
         err.print(f"Repaired. Run {again} to encode the missing pages again.", markup=False)
         return
-    keep = f"`anchorfold check {index} --repair` keeps all intact data and moves damaged files to {index}/lost."
+    keep = f"`anchorfold check {name} --repair` keeps all intact data and moves damaged files to {name}/lost."
     err.print(keep, markup=False)
     raise typer.Exit(1)
 
 
 @app.command("remove", rich_help_panel="Manage")
 def remove_command(
-    index: IndexPath,
+    index: IndexLocation,
     documents: Annotated[list[str], typer.Argument(help="Names, directories or patterns.", show_default=False)],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     wait: Wait = True,
@@ -150,7 +151,7 @@ def remove_command(
     names = opened.matching(documents)
     if len(names) > len(documents) and not yes:
         listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-        if not typer.confirm(f"Remove {len(names)} documents ({listed}) from {index}?", err=True):
+        if not typer.confirm(f"Remove {len(names)} documents ({listed}) from {opened.location}?", err=True):
             raise AnchorFoldError("nothing was removed.")
     for name in opened.remove(documents, wait=-1 if wait else 0):
         out.print(f"removed {name}", markup=False)
@@ -158,7 +159,7 @@ def remove_command(
 
 @app.command("metadata", rich_help_panel="Manage")
 def metadata_command(
-    index: IndexPath,
+    index: IndexLocation,
     table: Annotated[Path, typer.Argument(help="CSV, JSON lines or Parquet; the first column is a path, directory or pattern.", show_default=False)],  # noqa: E501
     document: DocumentFilter = None,
     wait: Wait = True,
@@ -186,7 +187,7 @@ def metadata_command(
 
 @app.command("export", rich_help_panel="Manage")
 def export_command(
-    index: IndexPath,
+    index: IndexLocation,
     format_: Annotated[str, typer.Option("--format", help="qdrant, parquet, npz, or a format that a plugin adds.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Output file (parquet, npz). Default: beside the index.")] = None,  # noqa: E501
     url: Annotated[str | None, typer.Option(help="Database URL, or a directory for its local mode.")] = None,
@@ -203,14 +204,16 @@ def export_command(
       anchorfold export my.index --format parquet -o pages.parquet
       anchorfold export my.index --format npz
     """
+    from anchorfold.databases.urls import is_url
     from anchorfold.exporters import EXPORTERS
     from anchorfold.indexes.index import Index
 
     opened, exporter = Index.open(index), EXPORTERS[format_]
-    target = exporter.target(index, output, url)
+    path = opened.store.name if is_url(index) else str(Path(index).resolve())
+    target = exporter.target(path, output, url)
     options = exporter.require_options({"quantization": quantization, "thumbnails": thumbnails})
     if exporter.has_collections:
-        options["collection"] = collection or index.resolve().stem
+        options["collection"] = collection or Path(path).stem
     if "announce" in exporter.options:
         options["announce"] = lambda estimate: out.print(
             f"The collection takes {collection_size(estimate, quantization)}.", markup=False

@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from anchorfold.cli.app import app, err, quiet_libraries
-from anchorfold.cli.options import AllowPickle, Device, IndexPath, ModelOverride, TrustRemoteCode
+from anchorfold.cli.options import AllowPickle, Device, IndexLocation, ModelOverride, TrustRemoteCode
 from anchorfold.errors import AnchorFoldError
 
 
 @app.command("mcp", rich_help_panel="Agents")
 def mcp_command(
-    index: IndexPath,
+    index: IndexLocation,
     http: Annotated[bool, typer.Option("--http", help="Use streamable HTTP instead of stdio.")] = False,
     host: Annotated[str, typer.Option(help="With --http: address to bind to; other addresses than localhost require a token.")] = "127.0.0.1",  # noqa: E501
     port: Annotated[int, typer.Option(help="With --http: port; 0 selects a free port.", min=0, max=65535)] = 8766,
@@ -50,7 +50,7 @@ def mcp_command(
     token = token_for(host)
     config = server_config(Guard(http_app(server, host), token), host, port)
     sock = bind(config)
-    err.print(f"Serving {index} at {server_url(host, sock)}mcp (press Ctrl-C to stop)", markup=False)
+    err.print(f"Serving {opened.location} at {server_url(host, sock)}mcp (press Ctrl-C to stop)", markup=False)
     if token:
         err.print(f"Required header: Authorization: Bearer {token}", markup=False)
     uvicorn.Server(config).run([sock])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from glob import escape, glob
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,7 +11,17 @@ import typer
 from anchorfold.errors import AnchorFoldError
 
 CLUSTER = "Cluster"  # help panel
-IndexPath = Annotated[Path, typer.Argument(help="Index directory.", show_default=False)]
+
+
+def complete_path(incomplete: str) -> list[str]:
+    """Return the paths that start with a text, for completion in a shell."""
+    return sorted(glob(f"{escape(incomplete)}*"))
+
+
+# Text, because a Path would shorten the "//" of a URL.
+IndexLocation = Annotated[
+    str, typer.Argument(help="Index directory or URL.", show_default=False, autocompletion=complete_path)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Wait = Annotated[bool, typer.Option(help="Wait if another process is writing to the index.")]
 DocumentFilter = Annotated[

@@ -53,6 +53,13 @@ def path_bytes(path: str | Path) -> int:
     return folder_bytes(Path(path)) if os.path.isdir(path) else os.path.getsize(path)
 
 
+def shown_location(location: str) -> str:
+    """Return the location of an index as messages show it."""
+    from anchorfold.databases.urls import is_url, without_password
+
+    return without_password(location) if is_url(location) else str(Path(location))
+
+
 def disk_usage(info: IndexInfo) -> str:
     """Format the size of an index and of its parts."""
     parts = {"vectors": info.vector_bytes, "provenance": info.provenance_bytes, "thumbnails": info.thumbnail_bytes}

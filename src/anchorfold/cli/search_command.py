@@ -14,7 +14,7 @@ from anchorfold.cli.options import (
     AllowPickle,
     Device,
     DocumentFilter,
-    IndexPath,
+    IndexLocation,
     ModelOverride,
     TrustRemoteCode,
 )
@@ -29,7 +29,7 @@ Mode = Literal["visual", "text", "hybrid"]
 
 @app.command("search", rich_help_panel="Start")
 def search_command(
-    index: IndexPath,
+    index: IndexLocation,
     queries: Annotated[list[str] | None, typer.Argument(help="One or more queries.", show_default=False)] = None,
     queries_file: Annotated[str | None, typer.Option("--queries", help="File with one query per line; - reads stdin.")] = None,  # noqa: E501
     top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="Maximum results per query.")] = 10,
@@ -78,7 +78,7 @@ def search_command(
 
 @app.command("similar", rich_help_panel="Start")
 def similar_command(
-    index: IndexPath,
+    index: IndexLocation,
     document: Annotated[str, typer.Argument(help="Document name, path or pattern.", show_default=False)],
     page: Annotated[int, typer.Argument(min=1, help="Page number, from 1.", show_default=False)],
     top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="Maximum results.")] = 10,

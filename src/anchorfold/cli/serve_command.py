@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from anchorfold.cli.app import app, out, quiet_libraries
-from anchorfold.cli.options import CLUSTER, AllowPickle, Device, IndexPath, ModelOverride, TrustRemoteCode
+from anchorfold.cli.options import CLUSTER, AllowPickle, Device, IndexLocation, ModelOverride, TrustRemoteCode
 from anchorfold.errors import AnchorFoldError
 
 
 @app.command("serve", rich_help_panel="Start")
 def serve_command(
-    index: IndexPath,
+    index: IndexLocation,
     host: Annotated[str, typer.Option(help="Address to bind to; other addresses than localhost require a token.")] = "127.0.0.1",  # noqa: E501
     port: Annotated[int, typer.Option(help="Port; 0 selects a free port.", min=0, max=65535)] = 8765,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
@@ -65,7 +65,7 @@ def serve_command(
         config = server_config(create_app(service, token), host, port)
         sock = bind(config)
         url = server_url(host, sock) + (f"?token={token}" if token else "")
-        out.print(f"Serving {index} at {url} (press Ctrl-C to stop)", markup=False)
+        out.print(f"Serving {opened.location} at {url} (press Ctrl-C to stop)", markup=False)
         if browser:
             threading.Timer(0.5, webbrowser.open, (url,)).start()
         uvicorn.Server(config).run([sock])

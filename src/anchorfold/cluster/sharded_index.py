@@ -25,6 +25,7 @@ from anchorfold.retrieval.live_pages import LivePages
 from anchorfold.retrieval.scan import Scanner
 from anchorfold.retrieval.visual_search import PageSearch, visual_hits
 from anchorfold.storage.hits import Hit, SearchRequest
+from anchorfold.storage.protocol import PageStore
 from anchorfold.storage.records import Version
 from anchorfold.storage.snapshot import Snapshot
 
@@ -46,7 +47,7 @@ class ShardedIndex(Index):
     ...     index.search("net revenue by region")
     """
 
-    def __init__(self, store: EmbeddedStore, model: IndexModel) -> None:
+    def __init__(self, store: PageStore, model: IndexModel) -> None:
         super().__init__(store, model)
         self._cluster = ExitStack()
 
@@ -78,11 +79,16 @@ class ShardedIndex(Index):
         if shards < 1:
             raise AnchorFoldError(f"an index needs at least 1 shard, got {shards}.")
         index = super().open(path, encoder, **load_options)
+        store = index.store
+        if not isinstance(store, EmbeddedStore):
+            raise AnchorFoldError(
+                f"{index.location} cannot be searched in shards: its database serves several nodes. Use Index.open."
+            )
         with ExitStack() as stack:  # releases everything if a step fails
             ray = stack.enter_context(connection(address))
             cpus = shard_cpus(ray.nodes(), shards) if cpus is None else cpus
-            search = ShardSearch(index.store, ray, shards, cpus, timeout, allow_partial)
-            index.store.pages = search
+            search = ShardSearch(store, ray, shards, cpus, timeout, allow_partial)
+            store.pages = search
             stack.callback(search.close)
             index._cluster = stack.pop_all()
         return index

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from anchorfold import __version__
@@ -64,7 +63,7 @@ class Worker:
             return WorkerStarted(host, process, problem)
         job = self.job
         try:
-            model = IndexModel(Path(job.index), job.settings, job.model, job.load_options)
+            model = IndexModel(job.index, job.settings, job.model, job.load_options)
             self.pixels = model.encoder.page_pixels
             size = job.batch_size or model.encoder.default_batch_size
             self.batches = PageBatches(model.encoder, model.compressor(), size)

@@ -43,7 +43,7 @@ class DocumentListing:
         )
 
 
-def list_documents(paths: str | Path | Sequence[str | Path], exclude: Path | None = None) -> DocumentListing:
+def list_documents(paths: str | Path | Sequence[str | Path], exclude: str | Path | None = None) -> DocumentListing:
     """List documents in files and folders (recursively), each once, sorted by name within a folder.
 
     Args:

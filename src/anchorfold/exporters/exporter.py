@@ -29,10 +29,11 @@ class CollectionSize:
 
 @dataclass(frozen=True)
 class Exporter:
-    """Export target: `write(snapshot, target, progress=..., **options)` returns the number of pages written.
+    """Export target: `write(index, target, progress=..., **options)` returns the number of pages written.
 
-    `snapshot` is a `Snapshot`, one commit of the index, with `settings` and `pages()`. A page has `source`, `document`,
-    `page`, `vectors` `(m, d)` (always float32) and `provenance`. `progress` is called with the number of pages so far.
+    `index` is a `PageCollection`, one commit of the index, with `settings` and `pages()`. A page is a `PageContent`
+    with `source`, `document`, `page`, `vectors` `(m, d)` (always float32) and `provenance`. `progress` is called with
+    the number of pages so far.
     A target that is not a file, such as a database, has an address and may support collections.
     `bits` are the supported bits per vector component.
     `options` are the command-line options that `write` accepts as keyword arguments: `quantization`, `thumbnails`, and
@@ -46,10 +47,10 @@ class Exporter:
     bits: tuple[int, ...] = (16, 32)
     options: tuple[str, ...] = ()
 
-    def target(self, index: Path, file: Path | None, address: str | None) -> str:
-        """Return the output path, by default next to the index, or the address, which is required."""
+    def target(self, index: str, file: Path | None, address: str | None) -> str:
+        """Return the output path, by default the path of the index with another suffix, or the address."""
         if self.is_file:
-            return str(file or index.resolve().with_suffix(f".{self.name}"))
+            return str(file or Path(index).with_suffix(f".{self.name}"))
         if address is None:
             raise AnchorFoldError(
                 f"exporting to {self.name} needs --url: its address, or a folder if it has a local engine."

@@ -16,19 +16,19 @@ from pathlib import Path
 import numpy as np
 
 from anchorfold.exporters.exporter import Exporter, replace_file
-from anchorfold.storage.snapshot import Snapshot
+from anchorfold.storage.protocol import PageCollection
 
 PROGRESS_PAGES = 256  # pages per call of `progress`
 
 
-def export(snapshot: Snapshot, target: str | Path, progress: Callable[[int], None] | None = None) -> int:
+def export(index: PageCollection, target: str | Path, progress: Callable[[int], None] | None = None) -> int:
     """Write `vectors` `(V, d)`, streamed page by page, `offsets` `(P + 1,)`, `document` `(P,)` and `page` `(P,)`."""
-    settings = snapshot.settings
+    settings = index.settings
     dtype = np.dtype(np.float32 if settings.bits == 32 else np.float16)
     documents: list[str] = []
     pages: list[int] = []
     lengths: list[int] = []
-    total = sum(page.kept for page in snapshot.pages())
+    total = sum(page.kept for page in index.pages())
     with (
         replace_file(Path(target)) as file_path,
         zipfile.ZipFile(file_path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive,
@@ -36,7 +36,7 @@ def export(snapshot: Snapshot, target: str | Path, progress: Callable[[int], Non
         with archive.open("vectors.npy", "w", force_zip64=True) as file:
             header = {"descr": dtype.str, "fortran_order": False, "shape": (total, settings.dim)}
             np.lib.format.write_array_header_2_0(file, header)
-            for page in snapshot.pages():
+            for page in index.pages():
                 file.write(page.vectors.astype(dtype).tobytes())
                 lengths.append(page.kept)
                 documents.append(page.document)

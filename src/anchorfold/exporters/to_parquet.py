@@ -20,7 +20,8 @@ import numpy as np
 
 from anchorfold.errors import MissingExtraError
 from anchorfold.exporters.exporter import Exporter, replace_file
-from anchorfold.storage.snapshot import Snapshot, StoredPage
+from anchorfold.storage.page_content import PageContent
+from anchorfold.storage.protocol import PageCollection
 
 try:
     import pyarrow as pa
@@ -34,12 +35,12 @@ _TILE = pa.struct([("rows", pa.int32()), ("columns", pa.int32())] + [(s, pa.floa
 NUMBERS = {"anchors": pa.list_(pa.int32()), "groups": pa.list_(pa.int16()), "weights": pa.list_(pa.float32())}
 
 
-def export(snapshot: Snapshot, target: str | Path, progress: Callable[[int], None] | None = None) -> int:
+def export(index: PageCollection, target: str | Path, progress: Callable[[int], None] | None = None) -> int:
     """Write document, page, vectors, anchors, groups, weights, grid and the number of vectors before compression.
 
     The provenance columns are empty if the index stores no provenance.
     """
-    settings = snapshot.settings
+    settings = index.settings
     kind = pa.list_(pa.list_(pa.float32() if settings.bits == 32 else pa.float16(), settings.dim))
     schema = pa.schema(
         [
@@ -48,7 +49,7 @@ def export(snapshot: Snapshot, target: str | Path, progress: Callable[[int], Non
         ],
         metadata={METADATA_KEY: json.dumps(asdict(settings))},
     )  # fmt: skip
-    pages, written = snapshot.pages(), 0
+    pages, written = index.pages(), 0
     with replace_file(Path(target)) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         while batch := list(islice(pages, BATCH)):
             writer.write_table(_table(batch, schema))
@@ -58,7 +59,7 @@ def export(snapshot: Snapshot, target: str | Path, progress: Callable[[int], Non
     return written
 
 
-def _table(pages: list[StoredPage], schema: pa.Schema) -> pa.Table:
+def _table(pages: list[PageContent], schema: pa.Schema) -> pa.Table:
     columns: dict[str, Any] = {name: [getattr(p, name) for p in pages] for name in ("document", "page", "full")}
     known = [p.provenance if p.settings.provenance else None for p in pages]
     for name, kind in NUMBERS.items():

@@ -19,7 +19,8 @@ from anchorfold.errors import AnchorFoldError
 from anchorfold.exporters.exporter import CollectionSize, Exporter
 from anchorfold.exporters.sizing import QDRANT_MAX_VALUES, QUANTIZATION_BITS
 from anchorfold.storage.index_settings import IndexSettings
-from anchorfold.storage.snapshot import Snapshot, StoredPage
+from anchorfold.storage.page_content import PageContent
+from anchorfold.storage.protocol import PageCollection
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient
@@ -68,7 +69,7 @@ def point_id(source: str, page: int, digest: str) -> str:
 
 
 def export(
-    snapshot: Snapshot,
+    index: PageCollection,
     target: str | QdrantClient,
     collection: str = "anchorfold",
     progress: Callable[[int], None] | None = None,
@@ -79,7 +80,7 @@ def export(
     """Upload missing pages, delete pages that the index no longer contains, and return the number of uploaded pages.
 
     Args:
-        snapshot: one commit of the index.
+        index: one commit of the index.
         target: a URL, a folder, ":memory:", or a client.
         collection: name of the collection, which is created if it does not exist.
         progress: called with the number of pages processed so far.
@@ -92,12 +93,12 @@ def export(
     from qdrant_client import models
 
     with qdrant_errors(target):
-        _prepare(client, snapshot.settings, collection, quantization)
+        _prepare(client, index.settings, collection, quantization)
         if announce is not None:
-            announce(collection_size(snapshot, quantization, thumbnails))
+            announce(collection_size(index, quantization, thumbnails))
         uploaded, seen, current = 0, 0, set()
-        owner = str(uuid.uuid5(uuid.NAMESPACE_URL, f"anchorfold:{snapshot.folder.resolve()}"))
-        rows = _rows(snapshot, owner, thumbnails)
+        owner = str(uuid.uuid5(uuid.NAMESPACE_URL, f"anchorfold:{index.location}"))
+        rows = _rows(index, owner, thumbnails)
         while batch := list(islice(rows, BATCH)):
             ids = [b[0] for b in batch]
             current |= set(ids)
@@ -114,7 +115,7 @@ def export(
     return uploaded
 
 
-def page_payload(page: StoredPage, thumbnails: bool = False) -> dict[str, Any]:
+def page_payload(page: PageContent, thumbnails: bool = False) -> dict[str, Any]:
     """Return the payload of a page; all keys but `thumbnail_data` are always present.
 
     Args:
@@ -136,13 +137,13 @@ def page_payload(page: StoredPage, thumbnails: bool = False) -> dict[str, Any]:
     return payload
 
 
-def collection_size(snapshot: Snapshot, quantization: str | None = None, thumbnails: bool = False) -> CollectionSize:
+def collection_size(index: PageCollection, quantization: str | None = None, thumbnails: bool = False) -> CollectionSize:
     """Estimate the size of an index's pages in a collection, without Qdrant's overhead per point and segment."""
-    settings = snapshot.settings
+    settings = index.settings
     pages = vectors = 0
-    for page in snapshot.pages():
+    for page in index.pages():
         pages, vectors = pages + 1, vectors + page.kept
-    sample = [page_payload(page, thumbnails) for page in islice(snapshot.pages(), SAMPLE)]
+    sample = [page_payload(page, thumbnails) for page in islice(index.pages(), SAMPLE)]
     measured = sum(len(json.dumps(payload)) for payload in sample)
     bits = 0 if quantization is None else QUANTIZATION_BITS[quantization]
     return CollectionSize(
@@ -165,8 +166,8 @@ def _update_payloads(client: QdrantClient, collection: str, points: Sequence[tup
         client.batch_update_points(collection, operations, wait=True)
 
 
-def _rows(snapshot: Snapshot, owner: str, thumbnails: bool) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    for page in snapshot.pages():
+def _rows(index: PageCollection, owner: str, thumbnails: bool) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    for page in index.pages():
         vectors = page.vectors
         if vectors.size >= QDRANT_MAX_VALUES:
             raise AnchorFoldError(

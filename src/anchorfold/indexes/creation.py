@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorfold.backbones.encoder import select_stored
 from anchorfold.compressors import COMPRESSORS, AnchorFold, Compressor
-from anchorfold.errors import InvalidArgumentError, MismatchError, NotAnIndexError
+from anchorfold.errors import InvalidArgumentError, MismatchError
+from anchorfold.indexes.locations import Location, create_store, make_target
 from anchorfold.indexes.model import load_model
 from anchorfold.quantization.codec import BITS
-from anchorfold.retrieval.embedded_store import EmbeddedStore
-from anchorfold.storage.database import make_folder
 from anchorfold.storage.index_settings import IndexSettings
-from anchorfold.storage.lock import writer_lock
+from anchorfold.storage.protocol import PageStore
 
 if TYPE_CHECKING:
     from anchorfold.backbones.encoder import Encoder
 
 DEFAULT_RATIO = 0.2  # near lossless
-CREATION_WAIT = 30.0  # seconds to wait for another process that creates the same index
 
 
 def choose_compressor(method: str | None = None, ratio: float | None = None, cap: int | None = None) -> Compressor:
@@ -40,11 +37,11 @@ def choose_compressor(method: str | None = None, ratio: float | None = None, cap
         raise InvalidArgumentError(str(error)) from error
 
 
-def create_store(
-    folder: Path, model: str | Encoder, compressor: Compressor | None, load_options: dict[str, Any],
+def create_index(
+    location: Location, model: str | Encoder, compressor: Compressor | None, load_options: dict[str, Any],
     bits: int | None = None, thumbnails: bool = True, provenance: bool = True, text: bool = True, ocr: bool = False,
-) -> tuple[EmbeddedStore, Encoder]:  # fmt: skip
-    """Create a store in a folder that is empty or does not exist; return it with the loaded encoder."""
+) -> tuple[PageStore, Encoder]:  # fmt: skip
+    """Create a store where there is none; return it with the loaded encoder."""
     compressor = compressor or choose_compressor()
     if bits is not None and bits not in BITS:
         raise InvalidArgumentError(
@@ -55,7 +52,7 @@ def create_store(
             f"{compressor.name} must be calibrated before it can index: call its calibrate_on() with about "
             f"{compressor.calibration_pages} held-out pages, or choose another method."
         )
-    make_folder(folder)
+    make_target(location)
     encoder = load_model(model, load_options) if isinstance(model, str) else model
     if reason := compressor.unsupported_reason(encoder.layer_settings):
         raise InvalidArgumentError(reason)
@@ -67,19 +64,9 @@ def create_store(
     )  # fmt: skip
     if compressor.signals(encoder.layer_settings):
         encoder.warn_if_causal()
-    with writer_lock(folder, CREATION_WAIT):
-        # Another process may have created the index while the model was loaded.
-        store = open_store(folder) or EmbeddedStore.create(folder, settings)
+    store = create_store(location, settings)
     require_same(store.settings, compressor, bits)
     return store, encoder
-
-
-def open_store(folder: Path) -> EmbeddedStore | None:
-    """Open the store in a folder; return None if there is none."""
-    try:
-        return EmbeddedStore.open(folder)
-    except NotAnIndexError:
-        return None
 
 
 def _json_values(options: dict[str, Any]) -> dict[str, Any]:

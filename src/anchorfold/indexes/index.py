@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.errors import AnchorFoldError, InvalidArgumentError, LockedError
+from anchorfold.indexes.locations import check_location, find_store, open_store
 from anchorfold.indexes.model import IndexModel
 from anchorfold.indexes.reader import IndexReader
-from anchorfold.retrieval.embedded_store import EmbeddedStore, check_index
 from anchorfold.storage.checking import Damage
 from anchorfold.storage.hits import as_names, matching
 
@@ -44,12 +44,12 @@ class CheckReport:
 
     @classmethod
     def of(cls, path: str | Path, repair: bool = False) -> CheckReport:
-        """Verify the index in a folder, even if it cannot be opened; with `repair`, repair it."""
-        return cls(tuple(check_index(Path(path), repair)), repair)
+        """Verify the index at a path or URL, even if it cannot be opened; with `repair`, repair it."""
+        return cls(tuple(check_location(path, repair)), repair)
 
 
 class Index(IndexReader):
-    """Index of documents in a folder. Create one with `Index.create`, open it with `Index.open`.
+    """Index of documents, in a folder or in a database. Create one with `Index.create`, open it with `Index.open`.
 
     Any number of processes may search while one process writes. New pages are visible to the next query.
 
@@ -79,7 +79,7 @@ class Index(IndexReader):
         """Create an empty index.
 
         Args:
-            path: a folder that is empty or does not exist.
+            path: a folder that is empty or does not exist, or the URL of a database.
             encoder: an encoder, or a model name or path for `anchorfold.load`.
             compressor: compressor of pages; `AnchorFold(ratio=0.2)` by default.
             bits: bits per vector component: 32 (float32), 16 (default), 8, 4, 2 or 1.
@@ -89,27 +89,25 @@ class Index(IndexReader):
             ocr: read pages without a text layer with RapidOCR (`anchorfold[ocr]`).
             **load_options: options of `anchorfold.load`.
         """
-        from anchorfold.indexes.creation import create_store, open_store
+        from anchorfold.indexes.creation import create_index
 
-        if open_store(Path(path)) is not None:
-            raise AnchorFoldError(f"{path} contains an index already: open it, or choose another folder.")
-        store, loaded = create_store(
-            Path(path), encoder, compressor, load_options, bits, thumbnails, provenance, text, ocr
-        )
-        return cls(store, IndexModel(store.folder, store.settings, loaded, load_options))
+        if (existing := find_store(path)) is not None:
+            raise AnchorFoldError(f"{existing.location} contains an index already: open it, or choose another folder.")
+        store, loaded = create_index(path, encoder, compressor, load_options, bits, thumbnails, provenance, text, ocr)
+        return cls(store, IndexModel(store.location, store.settings, loaded, load_options))
 
     @classmethod
     def open(cls, path: str | Path, encoder: str | Encoder | None = None, **load_options: Any) -> Self:
         """Open an existing index.
 
         Args:
-            path: folder of the index.
+            path: folder or URL of the index.
             encoder: an encoder, or a model name or path that overrides the one stored in the index. The model is loaded
                 on first use; other weights raise MismatchError.
             **load_options: options of `anchorfold.load`.
         """
-        store = EmbeddedStore.open(Path(path))
-        return cls(store, IndexModel(store.folder, store.settings, encoder, load_options))
+        store = open_store(path)
+        return cls(store, IndexModel(store.location, store.settings, encoder, load_options))
 
     @classmethod
     def open_or_create(
@@ -130,18 +128,18 @@ class Index(IndexReader):
         The arguments are those of `create`; compressor and bits must agree with an existing index unless they are None.
         Text and OCR can be enabled for an existing index: the next `add` reads the text of the stored pages.
         """
-        from anchorfold.indexes.creation import create_store, open_store, require_same
+        from anchorfold.indexes.creation import create_index, require_same
         from anchorfold.ingestion.text_extraction import add_text
 
-        store = open_store(Path(path))
+        store = find_store(path)
         if store is None:
-            store, encoder = create_store(
-                Path(path), encoder or DEFAULT_MODEL, compressor, load_options, bits, thumbnails, provenance,
+            store, encoder = create_index(
+                path, encoder or DEFAULT_MODEL, compressor, load_options, bits, thumbnails, provenance,
                 text is not False, bool(ocr),
             )  # fmt: skip
         require_same(store.settings, compressor, bits)
         add_text(store, text, ocr)
-        return cls(store, IndexModel(store.folder, store.settings, encoder, load_options))
+        return cls(store, IndexModel(store.location, store.settings, encoder, load_options))
 
     def add(
         self,
@@ -181,9 +179,10 @@ class Index(IndexReader):
 
         if batch_size is not None and batch_size < 1:
             raise InvalidArgumentError(f"batch_size must be at least 1, got {batch_size}.")
-        listing = paths if isinstance(paths, DocumentListing) else list_documents(paths, exclude=self.path)
+        listing = paths if isinstance(paths, DocumentListing) else list_documents(paths, exclude=self.location)
         try:
-            with self.store.writing(wait, waiting, stop):
+            sources = None if prune else {document.source for document in listing.documents}
+            with self.store.writing(wait, waiting, stop, sources):
                 given = self._parse_metadata(metadata, {d.source: d.name for d in listing.documents})
                 with self._page_source(batch_size, cluster) as source:
                     report = Ingest(self.store, source, progress, stop, given).run(listing, prune)
@@ -266,10 +265,10 @@ class Index(IndexReader):
         for name in as_names(names):
             matches = matching(name, documents)
             if not matches:
-                raise AnchorFoldError(f"{self.path} contains no document {name!r}: nothing was changed.")
+                raise AnchorFoldError(f"{self.location} contains no document {name!r}: nothing was changed.")
             selected |= matches
         return selected
 
     def check(self, repair: bool = False) -> CheckReport:
         """Verify every checksum, count and reference; with `repair`, move damaged data to `lost/`."""
-        return CheckReport.of(self.path, repair)
+        return CheckReport(tuple(self.store.check(repair)), repair)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorfold.backbones.encoder import load_query_encoder, select_stored
@@ -31,7 +30,7 @@ class IndexModel:
     """Encoder of an index, loaded on first use and verified by fingerprint. Thread-safe.
 
     Args:
-        path: folder of the index, for messages.
+        location: folder or URL of the index, for messages.
         settings: settings of the index.
         model: an encoder, or a model name or path that overrides the stored one.
         load_options: options of `anchorfold.load`. The index supplies defaults only for `revision`, `bidirectional` and
@@ -39,9 +38,9 @@ class IndexModel:
     """
 
     def __init__(
-        self, path: Path, settings: IndexSettings, model: str | Encoder | None, load_options: dict[str, Any]
+        self, location: str, settings: IndexSettings, model: str | Encoder | None, load_options: dict[str, Any]
     ) -> None:
-        self.path, self.settings = path, settings
+        self.location, self.settings = location, settings
         self._override = model if isinstance(model, str) else None
         self._encoder = None if isinstance(model, str) else model
         self._query_encoder: QueryEncoder | None = None
@@ -52,7 +51,7 @@ class IndexModel:
 
     def for_settings(self, settings: IndexSettings) -> IndexModel:
         """Return the model of the same index with other settings; a loaded encoder is reused."""
-        return IndexModel(self.path, settings, self._encoder or self._override, self._load_options)
+        return IndexModel(self.location, settings, self._encoder or self._override, self._load_options)
 
     @property
     def encoder(self) -> Encoder:
@@ -75,7 +74,7 @@ class IndexModel:
         """Return how pages are encoded, for workers that load the model themselves."""
         from anchorfold.ingestion.encoded_pages import EncodingJob
 
-        return EncodingJob(str(self.path), self.settings, self._override, self._load_options, batch_size)
+        return EncodingJob(self.location, self.settings, self._override, self._load_options, batch_size)
 
     def encode_queries(self, texts: Sequence[str]) -> Sequence[Tensor | np.ndarray]:
         """Encode queries with the loaded model, or else with its light query encoder if there is one."""
@@ -98,7 +97,7 @@ class IndexModel:
                 raise
             revision = f", revision {stored['revision']}" if stored.get("revision") else ""
             raise AnchorFoldError(
-                f"{self.path} was created with the model {self.settings.model}{revision}, which cannot be loaded: "
+                f"{self.location} was created with the model {self.settings.model}{revision}, which cannot be loaded: "
                 f"{error} "
                 "If it was moved, use --model on the command line or Index.open(path, encoder=...) in Python."
             ) from error
@@ -108,6 +107,6 @@ class IndexModel:
     def _require_same_weights(self, model: QueryEncoder) -> None:
         if model.fingerprint != self.settings.fingerprint:
             raise MismatchError(
-                f"{self.path} was created with another model ({self.settings.model}, fingerprint "
+                f"{self.location} was created with another model ({self.settings.model}, fingerprint "
                 f"{self.settings.fingerprint}; this one has {model.fingerprint}): load that one, or index again."
             )

@@ -13,15 +13,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from anchorfold.databases.urls import is_url
 from anchorfold.errors import AnchorFoldError
 from anchorfold.indexes.model import IndexModel
-from anchorfold.retrieval.embedded_store import EmbeddedStore
+from anchorfold.retrieval.derived import check_where, has_searchable_pages, no_match_reason, require_text
 from anchorfold.retrieval.hybrid import hybrid_hits
 from anchorfold.storage.hits import Hit, Mode, SearchRequest, best_per_document, matching
 from anchorfold.storage.index_settings import IndexSettings
 from anchorfold.storage.info import Facet
+from anchorfold.storage.page_content import PageContent
+from anchorfold.storage.protocol import PageStore
 from anchorfold.storage.records import Version
-from anchorfold.storage.snapshot import StoredPage
 from anchorfold.storage.text_search import has_phrase
 
 if TYPE_CHECKING:
@@ -126,13 +128,13 @@ class Page:
 class IndexReader:
     """The part of `Index` that does not write."""
 
-    def __init__(self, store: EmbeddedStore, model: IndexModel) -> None:
+    def __init__(self, store: PageStore, model: IndexModel) -> None:
         self.store, self._loaded_model = store, model
 
     def __repr__(self) -> str:
         s = self.settings
         options = ", ".join(f"{name}={value}" for name, value in s.options.items())
-        return f"{type(self).__name__}({str(self.path)!r}, {len(self)} documents, {s.model}, {s.method}({options}))"
+        return f"{type(self).__name__}({self.location!r}, {len(self)} documents, {s.model}, {s.method}({options}))"
 
     def __len__(self) -> int:
         """Return the number of documents."""
@@ -146,9 +148,20 @@ class IndexReader:
         return iter(sorted(self.store.names().values()))
 
     @property
+    def location(self) -> str:
+        """Folder of the index, or its URL without password."""
+        return self.store.location
+
+    @property
     def path(self) -> Path:
-        """Folder of the index."""
-        return self.store.folder
+        """Folder of the index.
+
+        Raises:
+            AnchorFoldError: the index is stored in a database.
+        """
+        if is_url(self.location):
+            raise AnchorFoldError(f"{self.location} is not a folder: use `location` instead of `path`.")
+        return Path(self.location)
 
     @property
     def settings(self) -> IndexSettings:
@@ -273,10 +286,10 @@ class IndexReader:
         """Return the hits for each query of a request; `request.texts` are encoded."""
         self.store.refresh()
         if request.where is not None:
-            self.store.check_where(request.where)  # before a model is loaded
+            check_where(self.store, request.where)  # before a model is loaded
         mode = request.mode or self.modes[0]
         if mode != "visual":
-            self.store.require_text()
+            require_text(self.store)
         if mode != "text" and request.texts:
             request = replace(request, vectors=self.encode_queries(request.texts))
         results = self._hits(mode, request)
@@ -310,13 +323,13 @@ class IndexReader:
         if not self.store.names():
             return "the index is empty"
         if (mode or self.modes[0]) == "text":
-            return self.store.no_match_reason(query, where)
-        if where is not None and not self.store.has_searchable_pages(SearchRequest(where=where)):
+            return no_match_reason(self.store, query, where)
+        if where is not None and not has_searchable_pages(self.store, SearchRequest(where=where)):
             return "the filter matches no page"
         if not len(self.encode_queries([query])[0]):
             return f"the model {self.settings.model} recognizes no word of the query"
         if mode == "hybrid" and has_phrase(query):
-            return self.store.no_match_reason(query, where)
+            return no_match_reason(self.store, query, where)
         return "no page matches"
 
     # Pages.
@@ -334,19 +347,19 @@ class IndexReader:
         for source in matching(document, self.store.names()):
             with suppress(NoSuchPageError):
                 return self.page_at(source, page)
-        raise NoSuchPageError(f"{self.path} contains no page {page} of {document!r}.")
+        raise NoSuchPageError(f"{self.location} contains no page {page} of {document!r}.")
 
     def page_at(self, source: str, page: int, vectors: bool = True) -> Page:
         """Return a stored page by the absolute path of its document; without `vectors`, only its other fields."""
 
-        def read(stored: StoredPage) -> Page:
+        def read(stored: PageContent) -> Page:
             encoded = stored.encoded() if vectors and stored.kept else None
             text = stored.text if vectors else None
             return Page(**stored.details(), metadata=stored.metadata, text=text, encoded=encoded)
 
         result = self.store.read_page(source, page, read)
         if result is None:
-            raise NoSuchPageError(f"{self.path} contains no page {page} of {os.path.basename(source)!r}.")
+            raise NoSuchPageError(f"{self.location} contains no page {page} of {os.path.basename(source)!r}.")
         return result
 
     def export(self, to: str, target: str | Path, **options: Any) -> int:
@@ -359,4 +372,4 @@ class IndexReader:
         """
         from anchorfold.exporters import EXPORTERS
 
-        return self.store.export_pages(lambda snapshot: EXPORTERS[to].write(snapshot, target, **options))
+        return self.store.export_pages(lambda pages: EXPORTERS[to].write(pages, target, **options))

@@ -11,8 +11,8 @@ from anchorfold.documents.render_events import DocumentFinished, PageRendered, R
 from anchorfold.documents.renderer import Renderer
 from anchorfold.errors import MismatchError
 from anchorfold.ingestion.progress import READING_TEXT, Progress
-from anchorfold.retrieval.embedded_store import EmbeddedStore
 from anchorfold.storage.index_settings import IndexSettings
+from anchorfold.storage.protocol import PageStore
 from anchorfold.storage.records import PageText
 from anchorfold.storage.text_search import cleaned
 
@@ -21,11 +21,11 @@ SMALL_PIXELS = 10_000  # per page without OCR, which does not use the page image
 BATCH = 256  # texts per commit
 
 
-def add_text(store: EmbeddedStore, text: bool | None, ocr: bool | None) -> None:
+def add_text(store: PageStore, text: bool | None, ocr: bool | None) -> None:
     """Enable text or OCR for an index; raise MismatchError if that would disable stored text."""
     settings = store.settings
     if (text is False and settings.text) or (ocr is False and settings.ocr):
-        raise MismatchError(f"{store.folder} keeps the text of its pages: leave that option out, or choose another folder.")  # fmt: skip  # noqa: E501
+        raise MismatchError(f"{store.location} keeps the text of its pages: leave that option out, or choose another folder.")  # fmt: skip  # noqa: E501
     if ocr:
         require_ocr()
     if (text and not settings.text) or (ocr and not settings.ocr):
@@ -55,7 +55,7 @@ class TextReader:
 
 
 def read_missing(
-    store: EmbeddedStore,
+    store: PageStore,
     documents: Sequence[Document],
     pixels: Callable[[], int],
     stop: Callable[[], bool] | None = None,

@@ -15,6 +15,7 @@ from typing import Any
 
 from anchorfold.errors import MissingExtraError
 from anchorfold.indexes.index import Index
+from anchorfold.indexes.locations import Location
 from anchorfold.integrations.page_retriever import PageRetriever, RetrievedPage
 from anchorfold.storage.hits import Mode
 
@@ -34,7 +35,7 @@ class LangChainRetriever(BaseRetriever):
     1), `score`, `source` (a path), the document's columns, and `image`, a JPEG in base64 for vision models.
     """
 
-    index: Index
+    index: Index | Location
     top_k: int = Field(5, ge=1)
     documents: str | list[str] | None = None
     where: str | None = None
@@ -49,6 +50,7 @@ class LangChainRetriever(BaseRetriever):
         self._pages = PageRetriever(
             self.index, self.top_k, self.documents, self.text, self.pixels, self.where, self.mode
         )
+        self.index = self._pages.index
 
     def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
         return [_document(page) for page in self._pages.retrieve(query)]

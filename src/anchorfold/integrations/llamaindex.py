@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from anchorfold.errors import MissingExtraError
 from anchorfold.indexes.index import Index
+from anchorfold.indexes.locations import Location
 from anchorfold.integrations.page_retriever import PageRetriever, RetrievedPage
 from anchorfold.storage.hits import Mode
 
@@ -33,7 +34,7 @@ class LlamaIndexRetriever(BaseRetriever):
     `metadata` contains `document`, `page` (from 1), `score`, `source` (a path), and the document's columns.
 
     Args:
-        index: index to search.
+        index: index to search, or its path or URL.
         top_k: maximum pages per query.
         documents: restrict to these names, paths, folders or patterns.
         text: whether to extract text layers.
@@ -44,7 +45,7 @@ class LlamaIndexRetriever(BaseRetriever):
     """
 
     def __init__(
-        self, index: Index, top_k: int = 5, documents: str | Sequence[str] | None = None, text: bool = True,
+        self, index: Index | Location, top_k: int = 5, documents: str | Sequence[str] | None = None, text: bool = True,
         pixels: int | None = 1000, where: str | None = None, mode: Mode | None = None,
         callback_manager: CallbackManager | None = None,
     ) -> None:  # fmt: skip

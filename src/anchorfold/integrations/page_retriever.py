@@ -10,6 +10,7 @@ from typing import Any
 from anchorfold.explanation.text_lookup import page_text
 from anchorfold.filters.values import as_json
 from anchorfold.indexes.index import Index
+from anchorfold.indexes.locations import Location
 from anchorfold.server.service import IndexService, PageReference
 from anchorfold.storage.hits import Mode
 
@@ -38,7 +39,7 @@ class PageRetriever:
     """Searches an index for pages; thread-safe.
 
     Args:
-        index: index to search.
+        index: index to search, or its path or URL.
         top_k: maximum pages per query.
         documents: restrict to these names, paths, folders or patterns.
         text: whether to extract text layers.
@@ -48,12 +49,13 @@ class PageRetriever:
     """
 
     def __init__(
-        self, index: Index, top_k: int = 5, documents: str | Sequence[str] | None = None, text: bool = True,
+        self, index: Index | Location, top_k: int = 5, documents: str | Sequence[str] | None = None, text: bool = True,
         pixels: int | None = 1000, where: str | None = None, mode: Mode | None = None,
     ) -> None:  # fmt: skip
-        self.index, self.top_k, self.documents, self.text, self.pixels = index, top_k, documents, text, pixels
+        self.index = index if isinstance(index, Index) else Index.open(index)
+        self.top_k, self.documents, self.text, self.pixels = top_k, documents, text, pixels
         self.where, self.mode = where, mode
-        self._service = IndexService(index)
+        self._service = IndexService(self.index)
 
     def retrieve(self, query: str) -> list[RetrievedPage]:
         """Return the best pages, best first."""

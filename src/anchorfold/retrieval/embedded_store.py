@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from anchorfold.errors import AnchorFoldError
 from anchorfold.retrieval.candidate_files import update_lists
-from anchorfold.retrieval.scan import Scanner
-from anchorfold.retrieval.visual_search import PageSearch, page_hits, page_ids, selected_versions, text_condition
+from anchorfold.retrieval.derived import require_text
+from anchorfold.retrieval.visual_search import PageSearch, page_hits, page_ids, text_condition
 from anchorfold.storage import text_search
 from anchorfold.storage.checking import Damage, check
 from anchorfold.storage.document_store import DocumentStore
@@ -38,7 +38,21 @@ class EmbeddedStore(DocumentStore):
         """Folder of the index, for messages."""
         return str(self.folder)
 
+    @property
+    def name(self) -> str:
+        """Name of the folder."""
+        return self.folder.resolve().name
+
     # Searching.
+
+    @property
+    def searched(self) -> float:
+        """Fraction of all pages that the last search of this thread covered."""
+        return self.pages.searched
+
+    def warm_up(self) -> None:
+        """Open the vector files."""
+        self.pages.newest_scanner()
 
     def search_visual(self, request: SearchRequest) -> list[list[Hit]]:
         """Return the best pages by MaxSim for each of `request.vectors`."""
@@ -48,17 +62,9 @@ class EmbeddedStore(DocumentStore):
         """Return the MaxSim scores of the given pages; deleted pages are omitted."""
         return self.pages.scores(query, pages)
 
-    def require_text(self) -> None:
-        """Raise AnchorFoldError if the index stores no text."""
-        if not self.settings.text:
-            raise AnchorFoldError(
-                f"{self.folder} stores no text: search it with --mode visual, or add the text with `anchorfold index "
-                f"DOCUMENTS -o {self.folder} --text`, which encodes no page again."
-            )
-
     def search_text(self, request: SearchRequest) -> list[list[Hit]]:
         """Return the best pages by BM25 for each of `request.texts`."""
-        self.require_text()
+        require_text(self)
 
         def search(snapshot: Snapshot) -> list[list[Hit]]:
             condition = text_condition(snapshot, request)
@@ -78,24 +84,6 @@ class EmbeddedStore(DocumentStore):
             replace(hits[i], score=score, text=score, snippet=passages[i].text, matches=passages[i].matches)
             for i, score in best
         ]
-
-    def no_match_reason(self, query: str, where: str | None = None) -> str:
-        """Return why a text search had no results."""
-        expression = match_expression(query)
-        if not expression:
-            return "the query contains no word"
-        if where is not None and self.search_text(SearchRequest([query], top_k=1))[0]:
-            return "no page that the filter allows contains these words"
-        return "no page contains these words"
-
-    def has_searchable_pages(self, request: SearchRequest) -> bool:
-        """Return whether the filters of a request allow any page with vectors."""
-
-        def find(snapshot: Snapshot, scanner: Scanner) -> bool:
-            allowed = self.pages.allowed(snapshot, scanner.live, request)
-            return bool((scanner.live.allowed if allowed is None else allowed & scanner.live.allowed).any())
-
-        return self.pages.with_scanner(find)
 
     def text_scores(self, query: str, pages: Sequence[PageKey]) -> dict[PageKey, float | None]:
         """Return the BM25 scores of pages: 0 without a match, None without text; deleted pages are omitted."""
@@ -131,9 +119,9 @@ class EmbeddedStore(DocumentStore):
 
     # Documents and pages.
 
-    def names(self) -> dict[str, str]:
-        """Return the names of all live documents by path."""
-        query = "SELECT path, document FROM live_documents ORDER BY version_id"
+    def names(self, public: bool = False) -> dict[str, str]:
+        """Return the names of all live documents by path, or their public names."""
+        query = f"SELECT path, {'public_name' if public else 'document'} FROM live_documents ORDER BY version_id"
         return self.read(lambda snapshot: dict(snapshot.connection.execute(query)))
 
     def read_page(self, source: str, page: int, function: Callable[[StoredPage], T]) -> T | None:
@@ -176,22 +164,14 @@ class EmbeddedStore(DocumentStore):
         row = self.read(lambda snapshot: snapshot.connection.execute(query, (name,)).fetchone())
         return None if row is None else public_page_id(row[0], page)
 
-    def has_public_document(self, document: str) -> bool:
-        """Return whether a public name or pattern matches any live document."""
-        if not document.strip():
-            return False
-        return self.read(lambda snapshot: bool(selected_versions(snapshot, document, public=True)))
-
-    def public_documents(self) -> dict[str, tuple[str, int]]:
-        """Return path and number of readable pages of all live documents by public name, sorted."""
+    def public_documents(self) -> dict[str, int]:
+        """Return the number of readable pages of all live documents by public name, sorted."""
         pages = (
             f"SELECT count(*) FROM pages p WHERE p.id >= l.version_id << {PAGE_BITS} "
             f"AND p.id < (l.version_id + 1) << {PAGE_BITS} AND p.vectors > 0"
         )
-        query = f"SELECT public_name, path, ({pages}) FROM live_documents l ORDER BY public_name"
-        return self.read(
-            lambda snapshot: {name: (path, count) for name, path, count in snapshot.connection.execute(query)}
-        )
+        query = f"SELECT public_name, ({pages}) FROM live_documents l ORDER BY public_name"
+        return self.read(lambda snapshot: dict(snapshot.connection.execute(query)))
 
     def export_pages(self, function: Callable[[Snapshot], T]) -> T:
         """Call an exporter with one commit."""
@@ -220,12 +200,6 @@ class EmbeddedStore(DocumentStore):
 
     # Metadata.
 
-    def check_where(self, where: str) -> None:
-        """Raise FilterError if a filter is invalid."""
-        from anchorfold.filters.where import parse_where
-
-        parse_where(where, self.columns())
-
     def columns(self) -> dict[str, str]:
         """Return the types of the columns that filters may use."""
         return self.read(lambda snapshot: snapshot.columns)
@@ -240,6 +214,14 @@ class EmbeddedStore(DocumentStore):
         return self.read(lambda snapshot: {path for (path,) in snapshot.connection.execute(query, (column,))})
 
     # The index.
+
+    def check(self, fix: bool = False) -> list[Damage]:
+        """Verify the index; with `fix`, repair it."""
+        return check_index(self.folder, fix)
+
+    def delete(self) -> None:
+        """Delete the folder with everything in it."""
+        shutil.rmtree(self.folder)
 
     def finish(self) -> None:
         """Merge vector files and build posting lists at the end of a run."""

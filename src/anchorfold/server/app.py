@@ -199,7 +199,7 @@ def create_app(service: IndexService, token: str | None = None, limit: int = MAX
         methods = comparison_methods(index.settings.method, index.encoder.layer_settings)
         defaults = default_methods(methods)
         infos = [MethodInfo(method=str(m), title=m.title, color=m.color, default=m in defaults) for m in methods]
-        return InfoResponse(name=index.path.resolve().name, methods=infos, modes=index.modes, **fields)
+        return InfoResponse(name=index.store.name, methods=infos, modes=index.modes, **fields)
 
     @app.get("/api/search", tags=["index"], responses=SEARCH_RESPONSES)
     def search(
@@ -213,7 +213,7 @@ def create_app(service: IndexService, token: str | None = None, limit: int = MAX
         """Return the best pages for a query."""
         request = SearchRequest([q], top_k=top_k, documents=document, where=where, mode=mode, per_document=per_document)
         results = [search_result(*result) for result in service.search(request)]
-        return SearchResponse(query=q, results=results, searched=index.store.pages.searched)
+        return SearchResponse(query=q, results=results, searched=index.store.searched)
 
     @app.get("/api/facets", tags=["index"], responses=UNAVAILABLE)
     def facets() -> FacetsResponse:

@@ -26,7 +26,7 @@ from anchorfold.explanation.text_lookup import query_word_boxes
 from anchorfold.indexes.index import Index
 from anchorfold.indexes.reader import Page
 from anchorfold.page import EncodedPage
-from anchorfold.storage.hits import Hit, SearchRequest
+from anchorfold.storage.hits import Hit, SearchRequest, selector
 
 MAX_SUGGESTIONS = 3
 SNIPPET_LENGTH = 200  # characters
@@ -62,17 +62,22 @@ class IndexService:
     def warm_up(self) -> None:
         """Load the model and open the vector files before the first request."""
         _ = self.index.encoder  # evidence requires the whole model, not only its query side
-        self.index.store.pages.newest_scanner()
+        self.index.store.warm_up()
 
     def search(self, request: SearchRequest) -> list[tuple[str, PageReference, Hit]]:
         """Return the best pages for the one query of a request as (id, page, hit).
 
         Names are public names. A document that does not exist, or is blank, has no pages.
         """
-        if isinstance(request.documents, str) and not self.index.store.has_public_document(request.documents):
+        if isinstance(request.documents, str) and not self._has_document(request.documents):
             return []
         (hits,) = self.index.run(replace(request, public=True))
         return [(h.page_id, PageReference(h.page_id, h.source, h.page, h.public_name), h) for h in hits]
+
+    def _has_document(self, name: str) -> bool:
+        """Return whether a public name or pattern matches any document."""
+        names = self.index.store.names(public=True).values()
+        return bool(name.strip()) and any(map(selector(name, [(n, n) for n in names]), names, names))
 
     def page(self, identity: str) -> PageReference:
         """Return a page by its id; raise KeyError if it does not exist."""
@@ -126,10 +131,10 @@ class IndexService:
     def public_message(self, error: AnchorFoldError) -> str:
         """Return the message of an error without absolute paths."""
         text = str(error)
-        for path in {str(self.index.path), str(self.index.path.resolve())}:
-            text = text.replace(path, "the index")
+        for location in {self.index.location, os.path.realpath(self.index.location)}:
+            text = text.replace(location, "the index")
         with suppress(AnchorFoldError):  # the database may be what is damaged
-            for name, (source, _) in self.index.store.public_documents().items() if "/" in text else ():
+            for source, name in self.index.store.names(public=True).items() if "/" in text else ():
                 text = text.replace(source, name)
         return ABSOLUTE_PATH.sub(r"\1", text)
 
@@ -149,7 +154,7 @@ class IndexService:
 
     def documents(self) -> dict[str, int]:
         """Return the number of indexed pages of each document, by public name."""
-        return {name: pages for name, (_, pages) in self.index.store.public_documents().items() if pages}
+        return {name: pages for name, pages in self.index.store.public_documents().items() if pages}
 
     def details(self, page: PageReference) -> Page:
         """Return a stored page without its vectors and text."""

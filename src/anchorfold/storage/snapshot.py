@@ -6,10 +6,9 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from anchorfold.filters.values import BUILT_IN
 from anchorfold.storage.column_file import FileEntry
 from anchorfold.storage.file_errors import damaged
 from anchorfold.storage.index_settings import IndexSettings
-from anchorfold.storage.provenance import unpack
+from anchorfold.storage.page_content import PageContent
 from anchorfold.storage.records import DocumentVersion, PageText, Version
 from anchorfold.storage.schema import (
     CHECKED,
@@ -28,13 +27,9 @@ from anchorfold.storage.schema import (
     VERSION,
     ZERO_WIDTH,
     page_id,
-    public_page_id,
     row_checksum,
 )
 from anchorfold.storage.segment import OpenSegments, Segment
-
-if TYPE_CHECKING:
-    from anchorfold.page import EncodedPage
 
 INFO = "index_id, commits, token, settings, text_complete, live_checksum, files_checksum, columns_checksum"
 FILES = "SELECT id, pages, bytes, checksum FROM vector_files ORDER BY id"
@@ -59,6 +54,11 @@ class Snapshot:
         self.settings = IndexSettings.from_dict(json.loads(row[3]))
         self.text_complete = bool(row[4])
         self._live, self._files, self._columns = row[5:8]
+
+    @property
+    def location(self) -> str:
+        """The folder, resolved: it identifies the index."""
+        return str(self.folder.resolve())
 
     def fault(self, problem: str) -> AnchorFoldError:
         """The error for damage in the database."""
@@ -197,59 +197,32 @@ class Snapshot:
         return None if row is None else PageText(row[1].replace(ZERO_WIDTH, ""), bool(row[2]))
 
 
-@dataclass(frozen=True)
-class StoredPage:
-    """A stored page; its parts are read when they are used."""
+class StoredPage(PageContent):
+    """A page of a vector file; its parts are read when they are used."""
 
-    snapshot: Snapshot
-    version: DocumentVersion
-    segment: Segment
-    row: int
-
-    @property
-    def settings(self) -> IndexSettings:
-        """The settings of the index."""
-        return self.snapshot.settings
-
-    @property
-    def source(self) -> str:
-        """Absolute path of the document."""
-        return self.version.source
-
-    @property
-    def document(self) -> str:
-        """Name of the document as given."""
-        return self.version.name
-
-    @property
-    def page(self) -> int:
-        """Page number, from 1."""
-        return int(self.segment.page[self.row])
+    def __init__(self, snapshot: Snapshot, version: DocumentVersion, segment: Segment, row: int) -> None:
+        page, full, kept = (int(column[row]) for column in (segment.page, segment.full, segment.kept))
+        super().__init__(snapshot.settings, version, page, full, kept)
+        self.snapshot, self.segment, self.row = snapshot, segment, row
 
     @property
     def id(self) -> int:
         """Id of the page in the database."""
         return page_id(self.version.id, self.page)
 
-    @property
-    def public_id(self) -> str:
-        """Identifier of the page for clients of a server: `Hit.page_id`."""
-        return public_page_id(self.version.document_id, self.page)
-
-    @property
-    def full(self) -> int:
-        """Number of vectors before compression."""
-        return int(self.segment.full[self.row])
-
-    @property
-    def kept(self) -> int:
-        """Number of stored vectors; 0 if the page could not be read."""
-        return int(self.segment.kept[self.row])
+    @cached_property
+    def _payload(self) -> tuple[bytes, str | None]:
+        return self.snapshot.payload(self.id)
 
     @property
     def thumbnail(self) -> bytes:
         """A small WebP or JPEG, or nothing."""
-        return self.snapshot.payload(self.id)[0]
+        return self._payload[0]
+
+    @property
+    def problem(self) -> str | None:
+        """Why the page could not be read."""
+        return self._payload[1]
 
     @property
     def text(self) -> str | None:
@@ -258,47 +231,17 @@ class StoredPage:
         return None if stored is None else stored.text
 
     @property
-    def metadata(self) -> dict[str, Any]:
-        """Metadata of the document: read from the file, and given by the user."""
-        return {**self.version.file_metadata, **self.version.metadata}
-
-    @property
     def vectors(self) -> np.ndarray:
         """`(kept, dim)` float32."""
         return self.segment.vectors(self.row, self.settings.coding)
 
-    @cached_property
-    def provenance(self) -> dict[str, Any]:
-        """`anchors (m,)`, `groups (N,)`, `weights (N,)`, `grid`."""
-        stored = self.segment.provenance(self.row)
-        if not stored:
-            raise AnchorFoldError(
-                f"{self.document} page {self.page} has no stored provenance: the index was created with "
-                "--no-provenance, which supports search only."
-            )
-        try:
-            return unpack(stored)
-        except (ValueError, KeyError, TypeError) as error:
-            raise self.segment.fault(f"the provenance of page {self.page} cannot be read ({error})") from error
+    def packed_provenance(self) -> bytes:
+        """Return the result of `provenance.pack`; nothing if the index stores none."""
+        return self.segment.provenance(self.row)
 
-    def encoded(self) -> EncodedPage:
-        """The page as it was compressed, in float32."""
-        import torch
-
-        from anchorfold.page import EncodedPage
-
-        vectors, known = torch.from_numpy(self.vectors), self.provenance
-        anchors, groups, weights = (torch.from_numpy(known[name]) for name in ("anchors", "groups", "weights"))
-        return EncodedPage(vectors, anchors, groups, weights, known["grid"])
-
-    def details(self) -> dict[str, Any]:
-        """Everything that is stored of the page except its vectors and text."""
-        version, (thumbnail, problem) = self.version, self.snapshot.payload(self.id)
-        return {
-            "source": self.source, "document": self.document, "page": self.page, "pages": version.pages,
-            "digest": version.digest, "size": version.size, "modified": version.modified, "full": self.full,
-            "kept": self.kept, "thumbnail": thumbnail, "problem": problem,
-        }  # fmt: skip
+    def fault(self, problem: str) -> AnchorFoldError:
+        """Return the error for a damaged vector file."""
+        return self.segment.fault(problem)
 
 
 def document_version(document: Sequence[Any], version: Sequence[Any]) -> DocumentVersion:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -108,14 +108,16 @@ class SqliteStore:
 
     @contextmanager
     def writing(
-        self, wait: float = -1, waiting: Callable[[str], None] | None = None, stop: Callable[[], bool] | None = None
-    ) -> Iterator[None]:
+        self, wait: float = -1, waiting: Callable[[str], None] | None = None, stop: Callable[[], bool] | None = None,
+        sources: Collection[str] | None = None,
+    ) -> Iterator[None]:  # fmt: skip
         """Hold the writer lock.
 
         Args:
             wait: seconds to wait for another writer; negative waits indefinitely.
             waiting: called once with a message if the lock is held by another process.
             stop: polled while waiting; True gives up.
+            sources: has no effect, because one lock protects all documents.
 
         Raises:
             LockedError: another process holds the lock.

@@ -20,18 +20,18 @@ import numpy as np
 import pytest
 import torch
 
-from anchorfold.errors import AnchorFoldError, FilterError, LockedError
+from anchorfold.errors import AnchorFoldError, FilterError, LockedError, StoreError
 from anchorfold.filters.values import Plain
 from anchorfold.page import EncodedPage, PatchGrid
 from anchorfold.storage.hits import Hit, PageKey, SearchRequest
 from anchorfold.storage.index_settings import IndexSettings
-from anchorfold.storage.protocol import PageStore
+from anchorfold.storage.protocol import PageCollection, PageStore
 from anchorfold.storage.records import PageRow, PageText
 
 DIM = 6
 STORE_SETTINGS = IndexSettings("invented", "fingerprint", DIM, "none", {}, bits=32, text=True)
-A, B, C = "/docs/a.pdf", "/docs/b.pdf", "/other/c.png"
-NAMES = {A: "a.pdf", B: "b.pdf", C: "other/c.png"}
+A, B, C, D = "/docs/a.pdf", "/docs/b.pdf", "/other/c.png", "/absolute/d.pdf"
+NAMES = {A: "a.pdf", B: "b.pdf", C: "other/c.png", D: D}
 DAY = 86_400 * 10**9  # nanoseconds
 MODIFIED = 19_800 * DAY  # 2024-03-18
 OpenStore = Callable[[], PageStore]
@@ -102,6 +102,7 @@ class StoreContract:
     """Tests of a page store; override `open_store` to open an empty store with `STORE_SETTINGS`."""
 
     tolerance: ClassVar[float] = 1e-4  # of MaxSim scores
+    many_writers: ClassVar[bool] = False  # whether writers of different documents are admitted at the same time
 
     @pytest.fixture
     def open_store(self) -> OpenStore:
@@ -142,7 +143,7 @@ class StoreContract:
             state = reader.documents()[A]
             assert (state.document, state.digest, state.size, state.modified) == ("a.pdf", "v1", 100, MODIFIED)
             assert (state.pages, state.stored, state.complete, state.staged) == (2, 2, True, {})
-            assert reader.names() == NAMES
+            assert reader.names() == {path: name for path, name in NAMES.items() if path != D}
             assert reader.stored_pages([A, B, "/docs/none.pdf"]) == {A: {"v1": {1, 2}}, B: {"v1": {1, 2}}}
             info = reader.info()
             assert (info.documents, info.pages, info.unreadable_pages) == (3, 4, 1)
@@ -393,9 +394,9 @@ class StoreContract:
     def test_hits_describe_their_pages(self, store: PageStore) -> None:
         """Name, path, and identifiers for clients of a server that are unique."""
         hits = visual_search(store)
-        assert {(hit.source, hit.document) for hit in hits} == set(NAMES.items())
+        assert {(hit.source, hit.document) for hit in hits} == {(path, NAMES[path]) for path in (A, B, C)}
         assert len({hit.page_id for hit in hits}) == len(hits)
-        assert len({hit.public_name for hit in hits}) == len(NAMES)
+        assert len({hit.public_name for hit in hits}) == 3
         for hit in hits:
             assert hit.page_id in [
                 other.page_id for other in visual_search(store, documents=hit.public_name, public=True)
@@ -494,7 +495,7 @@ class StoreContract:
         """Selected by name, path, folder or pattern."""
         assert sorted({hit.source for hit in visual_search(store, documents=documents)}) == expected
         with store.writing():
-            for source in NAMES:
+            for source in (A, B, C):
                 store.put_texts(source, "v1", {1: PageText("common word")})
         assert sorted({hit.source for hit in text_search(store, "common", documents=documents)}) == expected
 
@@ -533,3 +534,133 @@ class StoreContract:
         assert page_keys(text_search(store, "revenue")) == [(A, 2)]
         assert text_search(store, "wrong") == []
         assert store.read_page(A, 1, lambda page: page.details()["thumbnail"]) == b"small"
+
+    # What clients of a server, exporters and text extraction read.
+
+    def test_public_names_and_page_ids(self, store: PageStore, open_store: OpenStore) -> None:
+        """An id leads to its page and back, and survives a new version and another path."""
+        with store.writing():
+            store.append([store_row(D, 1, 1, "minutes")])  # whose name is an absolute path
+        public = store.names(public=True)
+        assert public == {A: "a.pdf", B: "b.pdf", C: "other/c.png", D: "d.pdf"}
+        assert list(store.public_documents().items()) == [("a.pdf", 2), ("b.pdf", 1), ("d.pdf", 1), ("other/c.png", 1)]
+        for hit in visual_search(store):
+            assert hit.public_name == public[hit.source]
+            assert store.find_page(hit.page_id) == (hit.source, hit.public_name, hit.page)
+            assert store.public_page_id(hit.public_name, hit.page) == hit.page_id
+        identity = store.public_page_id("a.pdf", 1)
+        assert identity is not None
+        with store.writing():
+            store.append([store_row(A, 1, 1, "new", "v2", live=False)])
+            store.promote(A, "v2", 100, MODIFIED)
+            store.move({A: "/new/a.pdf"})
+        assert open_store().find_page(identity) == ("/new/a.pdf", "a.pdf", 1)
+        with store.writing():
+            store.remove(["/new/a.pdf"])
+        assert store.find_page(identity) is None
+
+    def test_pages_that_do_not_exist_have_no_id(self, store: PageStore) -> None:
+        """Whatever a client sends, also an unreadable page."""
+        unreadable = store.public_page_id("b.pdf", 2)
+        assert unreadable is not None
+        for identity in (unreadable, "", "-", "x-1", "1-x", "99999999-1", f"{2**70}-1", "1-" + "9" * 30, "\ud800-1"):
+            assert store.find_page(identity) is None
+        for name in ("none.pdf", "", A, "a\x00.pdf", "\ud800"):
+            assert store.public_page_id(name, 1) is None
+
+    def test_export_pages(self, store: PageStore) -> None:
+        """All live pages with vectors, in the same order on each call, with their parts."""
+        with store.writing():
+            store.set_metadata({A: {"year": 2024}}, {"year": "integer"})
+            store.append([store_row(A, 1, 1, "staged", "v2", live=False)])
+
+        def read(index: PageCollection) -> dict[PageKey, dict[str, object]]:
+            assert index.settings == store.settings
+            assert index.location
+            assert [(p.source, p.page) for p in index.pages()] == [(p.source, p.page) for p in index.pages()]
+            pages = {}
+            for page in index.pages():
+                expected = store_vectors(page.source, page.page, "v1").numpy()
+                np.testing.assert_allclose(page.vectors, expected, atol=self.tolerance)
+                assert page.kept == page.full == len(expected)
+                assert page.provenance["anchors"].tolist() == list(range(len(expected)))
+                pages[page.source, page.page] = {**page.details(), "text": page.text, "metadata": page.metadata}
+                assert store.find_page(page.public_id) is not None
+            return pages
+
+        pages = store.export_pages(read)
+        assert sorted(pages) == [(A, 1), (A, 2), (B, 1), (C, 1)]
+        expected = {"document": "a.pdf", "pages": 2, "digest": "v1", "thumbnail": b"image", "text": TEXTS[A, 2], "metadata": {"year": 2024}}  # fmt: skip  # noqa: E501
+        assert expected.items() <= pages[A, 2].items()
+
+    def test_incomplete_pages(self, store: PageStore, open_store: OpenStore) -> None:
+        """Readable pages without text or thumbnail, from `enable_text` to `set_text_complete`."""
+        assert store.incomplete_pages() == {}
+        with store.writing():
+            store.enable_text(ocr=False)
+            store.put_texts(A, "v1", {}, {1: b"image"})
+            store.append([store_row(C, 1, 1, digest="v2", live=False)])
+        assert store.incomplete_pages() == {B: ("v1", [1]), C: ("v1", [1])}
+        with store.writing():
+            store.enable_text(ocr=True)
+            store.put_texts(C, "v1", {1: PageText("by OCR", ocr=True)}, {1: b"image"})
+            store.put_texts(B, "v1", {}, {1: b"image"})
+        assert open_store().incomplete_pages() == {B: ("v1", [1])}  # its text is empty and was not read by OCR
+        with store.writing():
+            store.set_text_complete()
+            assert store.incomplete_pages() == {}
+            store.append([store_row(A, 1, 1, None, "v2", live=False)])
+            store.promote(A, "v2", 100, MODIFIED)
+        assert store.incomplete_pages()[A] == ("v2", [1])
+
+    def test_documents_with_a_column(self, store: PageStore) -> None:
+        """Paths of the documents that have a value."""
+        with store.writing():
+            store.set_metadata({A: {"year": 2024}, B: {"year": 2023, "team": "x"}}, {"year": "integer", "team": "text"})
+        assert store.documents_with("year") == {A, B}
+        assert store.documents_with("team") == {B}
+        assert store.documents_with("none") == store.documents_with('"') == set()
+
+    def test_matched_words(self, store: PageStore) -> None:
+        """As they occur on the page, once each."""
+        with store.writing():
+            store.put_texts(A, "v1", {1: PageText("Net Revenue and revenue")})
+        assert sorted(map(str.lower, store.matched_words("revenue net", A, 1))) == ["net", "revenue", "revenue"]
+        assert store.matched_words("absent", A, 1) == store.matched_words("?!", A, 1) == []
+        assert store.matched_words("revenue", "/docs/none.pdf", 1) == []
+
+    def test_a_phrase_in_quotes(self, store: PageStore) -> None:
+        """Its words must be next to each other."""
+        assert page_keys(text_search(store, '"net revenue"')) == [(A, 1)]
+        assert text_search(store, '"revenue net"') == []
+        assert page_keys(text_search(store, '"staff costs" revenue')) == [(A, 2)]
+
+    def test_check_finds_nothing(self, store: PageStore) -> None:
+        """An intact index has no problems, also with a staged version."""
+        with store.writing():
+            store.append([store_row(A, 1, 1, "staged", "v2", live=False)])
+        assert store.check() == []
+
+    def test_a_writer_of_some_documents(self, store: PageStore, open_store: OpenStore) -> None:
+        """It excludes writers of the same documents and writers of all; others may be admitted."""
+        other = open_store()
+        with store.writing(sources=[A, C]):
+            with pytest.raises(LockedError), other.writing(wait=0):
+                pass
+            with pytest.raises(LockedError), other.writing(wait=0, sources=[B, C]):
+                pass
+            store.append([store_row(A, 1, 1, "new", "v2", live=False)])
+            if self.many_writers:
+                with other.writing(wait=0, sources=[B]):
+                    other.remove([B])
+        with other.writing(wait=0), pytest.raises(LockedError), store.writing(wait=0, sources=[A]):
+            pass
+        assert (B in store.documents()) != self.many_writers
+        assert store.documents()[A].staged == {"v2": 1}
+
+    def test_delete(self, store: PageStore, open_store: OpenStore) -> None:
+        """The index and its content are gone."""
+        with store.writing():
+            store.delete()
+        with pytest.raises(StoreError):
+            store.refresh()

@@ -6,7 +6,6 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from anchorfold.compressors import Compressor
 from anchorfold.errors import AnchorFoldError, LockedError, MismatchError, NotAnIndexError
 from anchorfold.indexes.creation import require_same
 from anchorfold.indexes.index import Index
+from anchorfold.indexes.locations import Location
 from anchorfold.storage.records import PageRow
 from anchorfold.vectors.compression import attention_missing, compress_hidden_states, needs_attention
 from anchorfold.vectors.vector_source import VectorPage, VectorSource
@@ -42,7 +42,7 @@ class CompressionReport:
 
 def compress_source(
     source: VectorSource,
-    to: str | Path,
+    to: Location,
     compressor: Compressor,
     *,
     model: str | None = None,
@@ -57,7 +57,7 @@ def compress_source(
 
     Args:
         source: result of `open_source`.
-        to: folder of the index, created if it does not exist.
+        to: folder or URL of the index, created if it does not exist.
         compressor: a compressor that needs no attention.
         model: the model that encoded the pages, for text queries; None if unknown.
         bits: bits per vector component: 16 (if None), 8, 4, 2, 1, or 32.

@@ -15,9 +15,11 @@ from urllib.parse import urlsplit
 
 from anchorfold.backbones.weights import cache_folder
 from anchorfold.compressors import Compressor
+from anchorfold.databases.urls import is_url
 from anchorfold.errors import AnchorFoldError
 from anchorfold.exporters import EXPORTERS, CollectionSize
 from anchorfold.indexes.index import Index
+from anchorfold.indexes.locations import STORES, Location
 from anchorfold.storage.database import is_index
 from anchorfold.storage.lock import writer_lock
 from anchorfold.vectors.vector_source import VectorSource
@@ -43,14 +45,14 @@ class CompressionTarget:
         """Whether the target is a file."""
         return self.exporter is not None and EXPORTERS[self.exporter].is_file
 
-    def folder(self, source: VectorSource, compressor: Compressor, bits: int | None) -> Path:
+    def folder(self, source: VectorSource, compressor: Compressor, bits: int | None) -> Location:
         """Return the index to compress into; an export has one per combination of settings.
 
         Raises:
             AnchorFoldError: the target cannot store that many bits per vector component.
         """
         if self.exporter is None:
-            return Path(self.address)
+            return self.address
         supported = EXPORTERS[self.exporter].bits
         if bits is not None and bits not in supported:
             instead = "use --quantization" if "quantization" in EXPORTERS[self.exporter].options else "omit --bits"
@@ -62,21 +64,21 @@ class CompressionTarget:
         parts = [source.identity, repr(source.fields), compressor.name, repr(compressor.options), bits]
         if self.is_file:
             return Path(f"{self.address}.{_key(parts)}.unfinished")
-        is_url = "://" in self.address
-        address = self.address if is_url else os.path.abspath(self.address)
-        host = urlsplit(self.address).hostname if is_url else os.path.basename(address)  # no user and password
+        is_address = is_url(self.address)
+        address = self.address if is_address else os.path.abspath(self.address)
+        host = urlsplit(self.address).hostname if is_address else os.path.basename(address)  # no user and password
         name = re.sub(r"[^A-Za-z0-9.]+", "-", host or "")[:MAX_NAME]
         return cache_folder() / "unfinished" / f"{name}.{_key([*parts, address, self.collection])}"
 
-    def discard_empty(self, folder: Path) -> int:
+    def discard_empty(self, folder: Location) -> int:
         """Remove an intermediate index without pages after an unfinished run; return its number of pages.
 
         Raises:
             LockedError: another process is writing to it.
         """
-        if self.exporter is None or not folder.exists():
+        if self.exporter is None or not os.path.exists(folder):
             return 0
-        with writer_lock(folder, 0):
+        with writer_lock(Path(folder), 0):
             pages = Index.open(folder).info().pages if is_index(folder) else 0
             if not pages:
                 shutil.rmtree(folder)
@@ -84,7 +86,7 @@ class CompressionTarget:
 
     def export(
         self,
-        folder: Path,
+        folder: Location,
         progress: Callable[[int], None] | None = None,
         announce: Callable[[CollectionSize], None] | None = None,
     ) -> int:
@@ -125,8 +127,8 @@ def choose_target(
     """
     if exporter is None:
         extension = Path(address).suffix.lower().removeprefix(".")
-        if "://" in address:
-            exporter = "qdrant"
+        if is_url(address):
+            exporter = None if address.partition("://")[0] in STORES else "qdrant"
         elif extension in EXPORTERS.names() and EXPORTERS[extension].is_file:
             exporter = extension
     elif exporter == "index":

@@ -1,0 +1,43 @@
+"""What follows from the operations of any store, for search and its messages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from anchorfold.errors import AnchorFoldError
+from anchorfold.storage.hits import SearchRequest
+from anchorfold.storage.protocol import PageStore
+from anchorfold.storage.text_search import match_expression
+
+
+def check_where(store: PageStore, where: str) -> None:
+    """Raise FilterError if a filter is invalid."""
+    from anchorfold.filters.where import parse_where  # imports sqlglot, which most searches do not need
+
+    parse_where(where, store.columns())
+
+
+def require_text(store: PageStore) -> None:
+    """Raise AnchorFoldError if the index stores no text."""
+    if not store.settings.text:
+        raise AnchorFoldError(
+            f"{store.location} stores no text: search it with --mode visual, or add the text with `anchorfold index "
+            f"DOCUMENTS -o {store.location} --text`, which encodes no page again."
+        )
+
+
+def no_match_reason(store: PageStore, query: str, where: str | None = None) -> str:
+    """Return why a text search had no results."""
+    if not match_expression(query):
+        return "the query contains no word"
+    if where is not None and store.search_text(SearchRequest([query], top_k=1))[0]:
+        return "no page that the filter allows contains these words"
+    return "no page contains these words"
+
+
+def has_searchable_pages(store: PageStore, request: SearchRequest) -> bool:
+    """Return whether the filters of a request allow any page with vectors."""
+    probe = np.ones((1, store.settings.dim), np.float32)
+    return bool(store.search_visual(replace(request, vectors=[probe], top_k=1))[0])
