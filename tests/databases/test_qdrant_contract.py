@@ -1,13 +1,14 @@
-"""The store contract on the local mode of qdrant-client."""
+"""The store contract on the local mode of qdrant-client, and over HTTP on Qdrant's engine."""
 
 import pytest
 
 from anchorfold.databases.qdrant_engine import close_local
 from anchorfold.databases.qdrant_store import QdrantStore
 from anchorfold.testing.store_contract import STORE_SETTINGS, StoreContract
+from tests.databases.qdrant_server import EdgeServer, serving
 
 
-class TestQdrantStore(StoreContract):
+class TestLocalMode(StoreContract):
     many_writers = True
 
     @pytest.fixture
@@ -16,3 +17,16 @@ class TestQdrantStore(StoreContract):
         QdrantStore.create(url, STORE_SETTINGS)
         yield lambda: QdrantStore.open(url)
         close_local(str(tmp_path))
+
+
+class TestEngineOverHttp(StoreContract):
+    many_writers = True
+
+    @pytest.fixture
+    def open_store(self, tmp_path):
+        server = EdgeServer(tmp_path)
+        with serving(server) as port:
+            url = f"qdrant://127.0.0.1:{port}/pages"
+            QdrantStore.create(url, STORE_SETTINGS)
+            yield lambda: QdrantStore.open(url)
+        assert server.problems == []

@@ -198,16 +198,29 @@ class QdrantEngine:
         if self.is_local:
             folder = Path(self.address.folder) / "collection" / self.real_name()
             return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        with self.client() as client:
-            report = client.http.service_api.telemetry(details_level=4).result
+        report = self._telemetry().get("collections") or {}
         shards = [
-            shard.local
-            for collection in (report.collections.collections or [] if report and report.collections else [])
-            if getattr(collection, "id", None) == self.real_name()
-            for shard in collection.shards or []
-            if shard.local is not None
+            shard["local"]
+            for collection in report.get("collections") or []
+            if collection.get("id") == self.real_name()
+            for shard in collection.get("shards") or []
+            if shard.get("local")
         ]
-        return sum(int(segment.info.disk_usage_bytes) for shard in shards for segment in shard.segments or [])
+        segments = [segment["info"] for shard in shards for segment in shard.get("segments") or []]
+        sizes = ("vectors_size_bytes", "payloads_size_bytes")
+        return sum(int(s.get("disk_usage_bytes") or sum(int(s.get(size) or 0) for size in sizes)) for s in segments)
+
+    def _telemetry(self) -> dict[str, Any]:
+        """Return the report of the server; empty if the key may not read it."""
+        import httpx
+
+        headers = {"api-key": self.address.api_key} if self.address.api_key else {}
+        try:
+            answer = httpx.get(f"{self.address.server}/telemetry?details_level=4", headers=headers, timeout=TIMEOUT)
+            report: dict[str, Any] = answer.json()["result"] if answer.is_success else {}
+        except (httpx.HTTPError, ValueError, KeyError):
+            return {}
+        return report
 
     def real_name(self) -> str:
         """Return the name of the collection behind an alias."""

@@ -18,7 +18,7 @@ from anchorfold.storage.index_settings import IndexSettings
 from anchorfold.storage.info import FEW_VALUES, NO_FACETS, Facet, IndexInfo
 
 Live = Mapping[str, tuple[DocumentRecord, VersionRecord]]
-MOST_SIZES = 1_000_000  # different values of a size
+SIZES = ("vectors", "full_vectors", "provenance_bytes", "thumbnail_bytes", "text_bytes")
 COMPARED = (
     "document_id", "source", "document", "public_name", "digest", "size", "modified_ns", "pages", "metadata",
     "file_metadata",
@@ -29,22 +29,21 @@ def collection_info(engine: QdrantEngine, settings: IndexSettings, live: Live, h
     """Count the live pages; `bytes` is what the engine reports."""
     visible = all_of(of_type("page"), none_of=[matches("version", head.hidden)] if head.hidden else [])
 
-    def total(field: str) -> int:
-        return sum(value * count for value, count in engine.facet(field, visible, MOST_SIZES).items())
-
-    s, vectors = settings, engine.facet("vectors", visible, MOST_SIZES)
-    kept, full = sum(value * count for value, count in vectors.items()), total("full_vectors")
-    readable = all_of(*readable_pages(), none_of=visible.must_not or [])
+    s, sums, readable = settings, Counter[str](), 0
+    for point in engine.scroll(visible, list(SIZES)):
+        sums.update({name: point.payload[name] for name in SIZES})
+        readable += point.payload["vectors"] > 0
+        sums["pages"] += 1
     stored = engine.facet("version", all_of(of_type("page")), len(live) + len(head.hidden) + 500)
     layers = s.layers or {"window": [0, 0], "steps": 0}
     component = 4 if s.bits == 32 else 2
     quantized = 0 if s.bits >= 16 else s.bits / 8
     return IndexInfo(
-        documents=sum(version.version in stored for _, version in live.values()), pages=engine.count(readable),
-        vectors=kept, full_vectors=full, bytes=engine.stored_bytes(),
-        vector_bytes=round(kept * s.dim * (component + quantized)), provenance_bytes=total("provenance_bytes"),
-        thumbnail_bytes=total("thumbnail_bytes"), text_bytes=total("text_bytes"), full_vector_bytes=full * s.dim * 2,
-        unreadable_pages=vectors.get(0, 0), model=s.model, method=s.method,
+        documents=sum(version.version in stored for _, version in live.values()), pages=readable,
+        vectors=sums["vectors"], full_vectors=sums["full_vectors"], bytes=engine.stored_bytes(),
+        vector_bytes=round(sums["vectors"] * s.dim * (component + quantized)), provenance_bytes=sums["provenance_bytes"],
+        thumbnail_bytes=sums["thumbnail_bytes"], text_bytes=sums["text_bytes"], full_vector_bytes=sums["full_vectors"] * s.dim * 2,
+        unreadable_pages=sums["pages"] - readable, model=s.model, method=s.method,
         settings={
             "fingerprint": s.fingerprint, "dim": s.dim, "bits": s.bits,
             "quantization": quantization_name(s.bits) or "none", "window": list(layers["window"]),

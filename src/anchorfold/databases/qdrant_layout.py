@@ -34,8 +34,7 @@ INDEXED = {
     "type": "keyword", "version": "keyword", "document_id": "integer", "live": "bool", "source": "keyword",
     "document": "keyword", "public_name": "keyword", "folder": "keyword", "public_folder": "keyword",
     "kind": "keyword", "title": "keyword", "author": "keyword", "language": "keyword", "page": "integer",
-    "pages": "integer", "modified": "datetime", "vectors": "integer", "full_vectors": "integer",
-    "thumbnail_bytes": "integer", "text_bytes": "integer", "provenance_bytes": "integer",
+    "pages": "integer", "modified": "datetime",
 }  # fmt: skip
 METADATA_INDEXES = {TEXT: "keyword", INTEGER: "integer", FLOAT: "float", BOOLEAN: "bool", DATE: "datetime"}
 HIT_FIELDS = [
@@ -273,7 +272,10 @@ def create_collection(engine: QdrantEngine, name: str, settings: IndexSettings) 
     }  # fmt: skip
     texts = {SPARSE: models.SparseVectorParams(modifier=models.Modifier.IDF)}
     with engine.client() as client:
-        client.create_collection(name, vectors_config=vectors, sparse_vectors_config=texts, on_disk_payload=True)
+        client.create_collection(
+            name, vectors_config=vectors, sparse_vectors_config=texts, on_disk_payload=True,
+            strict_mode_config=models.StrictModeConfig(enabled=False),  # sizes are not indexed
+        )  # fmt: skip
         if not engine.is_local:
             for field_name, kind in INDEXED.items():
                 client.create_payload_index(name, field_name, field_schema=kind, wait=True)
