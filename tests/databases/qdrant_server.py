@@ -108,19 +108,21 @@ class EdgeServer:
         return DONE
 
     def retrieve(self, name, body):
-        records = self.shard(name).retrieve(body["ids"], payload_in(body["with_payload"]), body["with_vector"])
+        records = self.shard(name).retrieve(body["ids"], body["with_payload"], body["with_vector"])
         return [record_out(record) for record in records]
 
     def scroll(self, name, body):
         request = edge.ScrollRequest(
-            body.get("offset"), body["limit"], filter_in(body.get("filter"), self.shard(name)), payload_in(body["with_payload"]),
+            body.get("offset"), body["limit"], filter_in(body.get("filter"), self.shard(name)), body["with_payload"],
             body["with_vector"],
         )  # fmt: skip
         records, following = self.shard(name).scroll(request)
         return {"points": [record_out(r) for r in records], "next_page_offset": None if following is None else str(following)}  # fmt: skip  # noqa: E501
 
     def count(self, name, body):
-        return {"count": self.shard(name).count(edge.CountRequest(True, filter_in(body.get("filter"), self.shard(name))))}
+        return {
+            "count": self.shard(name).count(edge.CountRequest(True, filter_in(body.get("filter"), self.shard(name))))
+        }
 
     def facet(self, name, body):
         self.build_index(name, body["key"])
@@ -131,26 +133,36 @@ class EdgeServer:
         using, params = body.get("using"), params_in(body.get("params"))
         first = body.get("prefetch")
         prefetches = [
-            edge.Prefetch(p["limit"], query_in(p["query"], p.get("using")), None, None, filter_in(p.get("filter"), self.shard(name)))
+            edge.Prefetch(
+                p["limit"],
+                query_in(p["query"], p.get("using")),
+                None,
+                None,
+                filter_in(p.get("filter"), self.shard(name)),
+            )
             for p in ([first] if isinstance(first, dict) else first or [])
         ]
         request = edge.QueryRequest(
             body["limit"], None, query_in(body["query"], using), prefetches or None, False,
-            payload_in(body.get("with_payload", False)), filter_in(body.get("filter"), self.shard(name)), None, params,
+            body.get("with_payload", False), filter_in(body.get("filter"), self.shard(name)), None, params,
         )  # fmt: skip
         points = self.shard(name).query(request)
         return {"points": [{"version": 0, "score": p.score, **record_out(p)} for p in points]}
 
     def set_payload(self, name, body):
         if body.get("filter") is not None:
-            operation = edge.UpdateOperation.set_payload_by_filter(filter_in(body["filter"], self.shard(name)), body["payload"])
+            operation = edge.UpdateOperation.set_payload_by_filter(
+                filter_in(body["filter"], self.shard(name)), body["payload"]
+            )
         else:
             operation = edge.UpdateOperation.set_payload(body["points"], body["payload"])
         self.shard(name).update(operation)
         return DONE
 
     def delete(self, name, body):
-        self.shard(name).update(edge.UpdateOperation.delete_points_by_filter(filter_in(body["filter"], self.shard(name))))
+        self.shard(name).update(
+            edge.UpdateOperation.delete_points_by_filter(filter_in(body["filter"], self.shard(name)))
+        )
         return DONE
 
     def batch(self, name, body):
@@ -240,11 +252,6 @@ def params_in(params):
     return None if params is None else edge.SearchParams(exact=bool(params.get("exact")), quantization=options)
 
 
-def payload_in(wanted):
-    """Which payload fields are returned."""
-    return wanted
-
-
 def filter_in(body, shard):
     """A filter of a request."""
     if body is None:
@@ -257,7 +264,9 @@ def with_boolean(shard, path, value):
     """A condition on a boolean, which the Python interface of the engine takes for a number: a list of points."""
     keys = [key.strip('"') for key in re.findall(r'"[^"]*"|[^."]+', path)]
     records, _ = shard.scroll(edge.ScrollRequest(None, 100_000, None, True, False))
-    return edge.HasIdCondition({r.id for r in records if reduce(lambda v, k: (v or {}).get(k), keys, r.payload) is value})
+    return edge.HasIdCondition(
+        {r.id for r in records if reduce(lambda v, k: (v or {}).get(k), keys, r.payload) is value}
+    )
 
 
 def condition_in(body, shard):
@@ -314,14 +323,16 @@ class Description:
         """Return what is invalid in a request; None if nothing is."""
         from jsonschema import Draft202012Validator
 
-        for pattern, name, item in self.paths:
+        for pattern, name, item in self.paths:  # noqa: B007
             if pattern.fullmatch(path) and method.lower() in item:
                 operation = item[method.lower()]
                 break
         else:
             return f"{method} {path} does not exist"
         known = {p["name"] for p in operation.get("parameters", []) if p["in"] == "query"}
-        if unknown := [part.partition("=")[0] for part in query.split("&") if part and part.partition("=")[0] not in known]:
+        if unknown := [
+            part.partition("=")[0] for part in query.split("&") if part and part.partition("=")[0] not in known
+        ]:
             return f"{method} {name}: unknown parameters {unknown}"
         if "requestBody" not in operation or body is None:
             return None

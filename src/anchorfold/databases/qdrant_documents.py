@@ -1,109 +1,38 @@
-"""Documents of an index in Qdrant: their state, and commits that add, replace, move and remove them."""
+"""Commits that add, replace, move and remove documents of an index in Qdrant."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
-from anchorfold.databases.qdrant_engine import QdrantEngine, all_of, matches, models
-from anchorfold.databases.qdrant_head import Head, HeadPoint, Leases
+from anchorfold.databases.qdrant_engine import all_of, matches, models
+from anchorfold.databases.qdrant_head import Head
 from anchorfold.databases.qdrant_layout import (
-    DocumentRecord, VersionRecord, batches, index_columns, metadata_path, of_type,
-    page_point, pages_of, point_id, require_size, text_fields, thumbnail_fields,
-)  # fmt: skip
+    DocumentRecord,
+    VersionRecord,
+    batches,
+    index_columns,
+    metadata_path,
+    of_type,
+    page_point,
+    pages_of,
+    point_id,
+    require_size,
+    text_fields,
+    thumbnail_fields,
+)
+from anchorfold.databases.qdrant_records import QdrantRecords, groups, is_empty, live_version, readable_pages
 from anchorfold.databases.qdrant_text import SPARSE, term_weights
 from anchorfold.filters.values import Plain
-from anchorfold.storage.index_settings import IndexSettings
 from anchorfold.storage.provenance import pack
-from anchorfold.storage.records import DocumentState, PageRow, PageText, Version, merged_metadata, public_name
-
-T = TypeVar("T")
-NAMES = 500  # documents per request
+from anchorfold.storage.records import PageRow, PageText, merged_metadata, public_name
 
 
-class QdrantDocuments:
-    """The documents of an index. Thread-safe for readers."""
-
-    def __init__(self, engine: QdrantEngine) -> None:
-        self.engine, self.head, self.leases = engine, HeadPoint(engine), Leases(engine)
-        self.settings = IndexSettings.from_dict(dict(self.head.read().settings))
-        self._cached: tuple[Version, dict[str, DocumentRecord]] | None = None
-
-    @property
-    def version(self) -> Version:
-        """The newest commit."""
-        return self.head.read().version
-
-    def refresh(self) -> Version:
-        """Re-read the settings."""
-        head = self.head.read()
-        settings = IndexSettings.from_dict(dict(head.settings))
-        if settings != self.settings:
-            self.settings = settings
-        return head.version
-
-    # Reading.
-
-    def records(self, sources: Sequence[str] | None = None) -> tuple[dict[str, DocumentRecord], Head]:
-        """Return documents by path and the head, which is read last: it decides which versions are visible."""
-        if sources is None:
-            before, known = self.head.read(), self._cached
-            if known is None or known[0] != before.version:
-                points = list(self.engine.scroll(all_of(of_type("document"))))
-                known = before.version, {r.source: r for r in (DocumentRecord.of(p.payload) for p in points)}
-                self._cached = known
-            return dict(known[1]), self.head.read()
-        found: dict[str, DocumentRecord] = {}
-        for names in groups(dict.fromkeys(sources)):
-            for point in self.engine.scroll(all_of(of_type("document"), matches("source", names))):
-                record = DocumentRecord.of(point.payload)
-                found[record.source] = record
-        return found, self.head.read()
-
-    def live_documents(self) -> tuple[dict[str, tuple[DocumentRecord, VersionRecord]], Head]:
-        """Return all documents with their live versions by path."""
-        records, head = self.records()
-        live = ((source, record, live_version(record, head)) for source, record in records.items())
-        return {source: (record, version) for source, record, version in live if version is not None}, head
-
-    def documents(self) -> dict[str, DocumentState]:
-        """The state of every document by path."""
-        (records, head), states = self.records(), {}
-        total = sum(len(record.versions) for record in records.values())
-        counts = self.engine.facet("version", all_of(of_type("page")), total + NAMES) if total else {}
-        for source, record in records.items():
-            state, live = DocumentState(record.document), live_version(record, head)
-            if live is not None:
-                state.digest, state.size, state.modified, state.pages = live.digest, live.size, live.modified, live.pages
-                state.stored = counts.get(live.version, 0)
-            for version in record.versions:
-                if version.version in head.staged and counts.get(version.version):
-                    state.staged[version.digest] = counts[version.version]
-            if live is not None or state.staged:
-                states[source] = state
-        return states
-
-    def stored_pages(self, sources: Sequence[str]) -> dict[str, dict[str, set[int]]]:
-        """Numbers of stored pages by path and digest."""
-        records, head = self.records(sources)
-        versions = {
-            version.version: (source, version.digest)
-            for source, record in records.items()
-            for version in record.versions
-            if version.version not in head.dead
-        }
-        stored: dict[str, dict[str, set[int]]] = {}
-        for keys in groups(versions):
-            for point in self.engine.scroll(pages_of(keys), ["version", "page"]):
-                source, digest = versions[point.payload["version"]]
-                stored.setdefault(source, {}).setdefault(digest, set()).add(point.payload["page"])
-        return stored
-
-    # Writing.
+class QdrantDocuments(QdrantRecords):
+    """The documents of an index. Readers may use it in several threads."""
 
     @contextmanager
     def writing(
@@ -176,7 +105,7 @@ class QdrantDocuments:
     def promote(self, source: str, digest: str, size: int, modified: int) -> None:
         """Replace a document by its staged version: one update of the head."""
         record = self.records([source])[0].get(source)
-        version = record and record.find(digest)
+        version = None if record is None else record.find(digest)
         if record is None or version is None:
             return
         version = replace(version, size=size, modified=modified)
@@ -311,7 +240,7 @@ class QdrantDocuments:
         """Store texts and thumbnails of pages of a live document."""
         records, head = self.records([source])
         record = records.get(source)
-        live = record and live_version(record, head)
+        live = None if record is None else live_version(record, head)
         if record is None or live is None or live.digest != digest:
             return
         self.leases.require()
@@ -334,19 +263,6 @@ class QdrantDocuments:
         self.commit(lambda h: h)
 
 
-def groups(values: Iterable[T]) -> Iterator[list[T]]:
-    """Values in groups for one request each."""
-    rest = iter(values)
-    while group := list(islice(rest, NAMES)):
-        yield group
-
-
-def live_version(record: DocumentRecord, head: Head) -> VersionRecord | None:
-    """Return the newest visible version of a document."""
-    hidden = (head.staged, head.dead)
-    return next((v for v in reversed(record.versions) if not any(v.version in listed for listed in hidden)), None)
-
-
 def _key(record: DocumentRecord, digest: str) -> str:
     version = record.find(digest)
     assert version is not None
@@ -358,15 +274,8 @@ def _typed(values: Mapping[str, Plain]) -> dict[str, tuple[type, Plain]]:
 
 
 def with_column(name: str) -> models.Filter:
+    """A filter for documents that have a value in a metadata column."""
     return all_of(of_type("document"), none_of=[is_empty(metadata_path(name))])
-
-
-def is_empty(path: str) -> Any:
-    return models.IsEmptyCondition(is_empty=models.PayloadField(key=path))
-
-
-def readable_pages() -> list[Any]:
-    return [of_type("page"), models.FieldCondition(key="vectors", range=models.Range(gt=0))]
 
 
 def _set_fields(ids: Sequence[str], values: Mapping[str, Any]) -> Any:

@@ -23,6 +23,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("qdrant-client, which a qdrant:// index requires,", "qdrant", error) from error
 
+__all__ = ["QdrantAddress", "QdrantEngine", "all_of", "close_local", "matches", "models"]
 API_KEY = "QDRANT_API_KEY"
 FORM = "qdrant://HOST:6333/COLLECTION, qdrant+https://HOST/COLLECTION or qdrant:///FOLDER/COLLECTION"
 MIN_VERSION = (1, 16)  # the first one with conditional updates
@@ -181,9 +182,7 @@ class QdrantEngine:
     def upsert(self, points: Sequence[models.PointStruct], only_if: models.Filter | None = None) -> None:
         """Insert or replace points; `only_if` must match the stored point if there is one."""
         if points:
-            self.call(
-                "upsert", list(points), update_filter=only_if, wait=True, ordering=models.WriteOrdering.STRONG
-            )
+            self.call("upsert", list(points), update_filter=only_if, wait=True, ordering=models.WriteOrdering.STRONG)
 
     def set_payload(self, values: dict[str, Any], condition: models.Filter) -> None:
         """Set fields of the points that match a filter."""
@@ -226,7 +225,7 @@ class QdrantEngine:
         """Return the name of the collection behind an alias."""
         with self.client() as client:
             aliases = {alias.alias_name: alias.collection_name for alias in client.get_aliases().aliases}
-        return aliases.get(self.address.collection, self.address.collection)
+        return str(aliases.get(self.address.collection, self.address.collection))
 
 
 def _local_client(folder: str) -> tuple[QdrantClient, threading.RLock]:

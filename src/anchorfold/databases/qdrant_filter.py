@@ -36,9 +36,7 @@ class FilterCompiler:
         public: whether `document` and `folder` are the public names.
     """
 
-    def __init__(
-        self, types: Mapping[str, str], values: Callable[[str, int], list[str]], public: bool = False
-    ) -> None:
+    def __init__(self, types: Mapping[str, str], values: Callable[[str, int], list[str]], public: bool = False) -> None:
         self.types, self.values, self.public = types, values, public
 
     def compile(self, node: FilterNode, wanted: bool = True) -> models.Filter:

@@ -137,7 +137,9 @@ class Leases:
     ) -> Iterator[None]:  # fmt: skip
         """Hold a lease; raise LockedError if other writers hold one for the same documents after `wait` seconds."""
         owner, began = secrets.token_hex(8), time.monotonic()
-        lease = {"documents": None if sources is None else sorted({zlib.crc32(s.encode()) for s in sources})}
+        lease: dict[str, Any] = {
+            "documents": None if sources is None else sorted({zlib.crc32(s.encode()) for s in sources})
+        }
         while (other := self._acquire(owner, lease)) is not None:
             text = f"process {other['process']} on {other['machine']} is writing to {self.engine.address.location}"
             if (0 <= wait <= time.monotonic() - began) or (stop is not None and stop()):
@@ -203,7 +205,7 @@ class Leases:
     def _change(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         for _ in range(ATTEMPTS):
             records, token = self.engine.retrieve([LEASES]), secrets.token_hex(8)
-            before = records[0].payload if records else {"token": "", "writers": {}}
+            before: dict[str, Any] = records[0].payload if records else {"token": "", "writers": {}}
             after = change(before["writers"])
             if after == before["writers"]:
                 return

@@ -6,12 +6,18 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from anchorfold.databases.qdrant_documents import QdrantDocuments, groups, readable_pages
+from anchorfold.databases.qdrant_documents import QdrantDocuments
 from anchorfold.databases.qdrant_engine import QdrantEngine, all_of, matches, models
 from anchorfold.databases.qdrant_head import Head
 from anchorfold.databases.qdrant_layout import (
-    PAGES, DocumentRecord, VersionRecord, of_type, pages_of, quantization_name,
+    PAGES,
+    DocumentRecord,
+    VersionRecord,
+    of_type,
+    pages_of,
+    quantization_name,
 )  # fmt: skip
+from anchorfold.databases.qdrant_records import groups, readable_pages
 from anchorfold.filters.values import BUILT_IN, Plain, shown
 from anchorfold.storage.checking import Damage
 from anchorfold.storage.index_settings import IndexSettings
@@ -41,8 +47,10 @@ def collection_info(engine: QdrantEngine, settings: IndexSettings, live: Live, h
     return IndexInfo(
         documents=sum(version.version in stored for _, version in live.values()), pages=readable,
         vectors=sums["vectors"], full_vectors=sums["full_vectors"], bytes=engine.stored_bytes(),
-        vector_bytes=round(sums["vectors"] * s.dim * (component + quantized)), provenance_bytes=sums["provenance_bytes"],
-        thumbnail_bytes=sums["thumbnail_bytes"], text_bytes=sums["text_bytes"], full_vector_bytes=sums["full_vectors"] * s.dim * 2,
+        vector_bytes=round(sums["vectors"] * s.dim * (component + quantized)),
+        provenance_bytes=sums["provenance_bytes"],
+        thumbnail_bytes=sums["thumbnail_bytes"], text_bytes=sums["text_bytes"],
+        full_vector_bytes=sums["full_vectors"] * s.dim * 2,
         unreadable_pages=sums["pages"] - readable, model=s.model, method=s.method,
         settings={
             "fingerprint": s.fingerprint, "dim": s.dim, "bits": s.bits,
@@ -77,7 +85,7 @@ def check_collection(store: QdrantDocuments, fix: bool) -> list[Damage]:
 
     Call it while a lease is held: documents that are being written look like damage.
     """
-    records, head = store.records()
+    records = store.records()[0]
     versions = {v.version: (record, v) for record in records.values() for v in record.versions}
     damages: list[Damage] = []
     name = store.engine.address.collection

@@ -1,8 +1,8 @@
 """Layout of an index in a Qdrant collection, described for applications in `docs/guides/qdrant.md`.
 
-Points have a payload field `type`. A `page` has the vectors `pages` (MaxSim over its vectors), `pooled` (their mean) and
-`text` (BM25 weights). A `document` records the versions of a document and has no vectors; its id follows from its public
-name, which is therefore unique. `index` and `leases` are in `qdrant_head`.
+Points have a payload field `type`. A `page` has the vectors `pages` (MaxSim over its vectors), `pooled` (their mean)
+and `text` (BM25 weights). A `document` records the versions of a document and has no vectors; its id follows from its
+public name, which is therefore unique. `index` and `leases` are in `qdrant_head`.
 """
 
 from __future__ import annotations
@@ -212,8 +212,8 @@ def require_size(row: PageRow) -> None:
     if row.encoded is not None and row.encoded.vectors.numel() >= QDRANT_MAX_VALUES:
         count, dim = row.encoded.vectors.shape
         raise AnchorFoldError(
-            f"page {row.page} of {row.document} has {count:,} vectors of dimension {dim:,}, and Qdrant stores fewer than "
-            f"{QDRANT_MAX_VALUES:,} components per point: create the index with a smaller --ratio, or with --cap "
+            f"page {row.page} of {row.document} has {count:,} vectors of dimension {dim:,}, and Qdrant stores fewer "
+            f"than {QDRANT_MAX_VALUES:,} components per point: create the index with a smaller --ratio, or with --cap "
             f"{(QDRANT_MAX_VALUES - 1) // dim}."
         )
 
@@ -224,7 +224,7 @@ def batches(points: Sequence[models.PointStruct]) -> list[list[models.PointStruc
     values = size = 0
     for point in points:
         payload = point.payload or {}
-        own = sum(map(len, (point.vector or {}).get(PAGES, ())))  # type: ignore[union-attr]
+        own = sum(map(len, (point.vector or {}).get(PAGES, ())))
         data = len(payload.get("text") or "") + len(payload.get("thumbnail") or "") + 4 * len(payload.get("provenance") or "")  # fmt: skip  # noqa: E501
         if requests[-1] and (values + own > REQUEST_VALUES or size + data > REQUEST_BYTES):
             requests.append([])

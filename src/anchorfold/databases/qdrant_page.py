@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from anchorfold.databases.qdrant_documents import readable_pages
 from anchorfold.databases.qdrant_engine import QdrantEngine, all_of, matches
 from anchorfold.databases.qdrant_head import Head
 from anchorfold.databases.qdrant_layout import PAGES, decode_bytes, page_version
+from anchorfold.databases.qdrant_records import readable_pages
 from anchorfold.errors import AnchorFoldError, StoreError
 from anchorfold.storage.index_settings import IndexSettings
 from anchorfold.storage.page_content import PageContent

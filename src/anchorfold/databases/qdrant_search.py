@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from anchorfold.databases.qdrant_documents import QdrantDocuments, groups, live_version
+from anchorfold.databases.qdrant_documents import QdrantDocuments
 from anchorfold.databases.qdrant_engine import all_of, matches, models
-from anchorfold.databases.qdrant_filter import FilterCompiler
 from anchorfold.databases.qdrant_head import Head
 from anchorfold.databases.qdrant_layout import HIT_FIELDS, PAGES, POOLED, of_type, page_version, point_id
+from anchorfold.databases.qdrant_records import groups, live_version
 from anchorfold.databases.qdrant_text import SPARSE, Passages, query_numbers
 from anchorfold.errors import AnchorFoldError, StoreError
 from anchorfold.filters.values import BUILT_IN
@@ -64,6 +64,7 @@ class QdrantSearch(QdrantDocuments):
                 )
             conditions.append(matches("document_id", ids))
         if request.where is not None:
+            from anchorfold.databases.qdrant_filter import FilterCompiler  # imports sqlglot
             from anchorfold.filters.where import parse_where
 
             types = {**BUILT_IN, **head.columns}
@@ -136,10 +137,14 @@ class QdrantSearch(QdrantDocuments):
             version, page = page_version(point.payload), point.payload["page"]
             hits.append(
                 Hit(
-                    version.name, page, float(score), version.source,
-                    metadata=shown_metadata(version, types, public), public_name=version.public_name,
+                    version.name,
+                    page,
+                    float(score),
+                    version.source,
+                    metadata=shown_metadata(version, types, public),
+                    public_name=version.public_name,
                     page_id=public_page_id(version.document_id, page),
-                )  # fmt: skip
+                )
             )
         return hits
 
@@ -194,7 +199,9 @@ class QdrantSearch(QdrantDocuments):
             for hit, passage in zip(hits, shown, strict=True)
         ]
 
-    def _by_words(self, text: str, allowed: models.Filter, limit: int, payload: Any = (*HIT_FIELDS, "text")) -> list[Any]:
+    def _by_words(
+        self, text: str, allowed: models.Filter, limit: int, payload: Any = (*HIT_FIELDS, "text")
+    ) -> list[Any]:
         numbers = query_numbers(text)
         if not numbers:
             return []

@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from anchorfold.databases.qdrant_documents import is_empty, readable_pages
 from anchorfold.databases.qdrant_engine import QdrantAddress, QdrantEngine, all_of, matches, models
 from anchorfold.databases.qdrant_head import Head, HeadPoint
 from anchorfold.databases.qdrant_info import check_collection, collection_info, count_facets
 from anchorfold.databases.qdrant_layout import create_collection, page_version
 from anchorfold.databases.qdrant_page import QdrantCollection, QdrantPage
+from anchorfold.databases.qdrant_records import is_empty, readable_pages
 from anchorfold.databases.qdrant_search import QdrantSearch
 from anchorfold.errors import NotAnIndexError, StoreError
 from anchorfold.storage.checking import Damage

@@ -1,7 +1,8 @@
 """Text search in Qdrant: BM25 weights as sparse vectors, with the inverse document frequency computed by the engine.
 
 A page is a bag of words, and of pairs of neighbouring words of compounds (`wi-fi`, `1,775`) and of scripts without
-spaces. SQLite's full-text engine, in memory and over the few texts that are fetched, verifies phrases and cuts passages.
+spaces. SQLite's full-text engine, in memory and over the few texts that are fetched, verifies phrases and cuts
+passages.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from itertools import pairwise
 from anchorfold.storage.records import Snippet
 from anchorfold.storage.schema import TOKENIZER
 from anchorfold.storage.text_search import (
-    CLOSING, GAP, OPENING, SNIPPET_WORDS, as_snippet, joined, match_expression, query_terms, spaced,
+    CLOSING,
+    GAP,
+    OPENING,
+    SNIPPET_WORDS,
+    as_snippet,
+    joined,
+    match_expression,
+    query_terms,
+    spaced,
 )  # fmt: skip
 
 SPARSE = "text"
@@ -111,5 +120,3 @@ class Passages:
             query = f"SELECT rowid, {shown} FROM texts WHERE texts MATCH ?"
             for number, marked in connection.execute(query, (self.expression,)):
                 yield keys[number], marked
-
-

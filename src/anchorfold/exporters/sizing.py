@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from anchorfold.core.budget import vector_budget
+from anchorfold.databases.limits import QDRANT_MAX_VALUES
 from anchorfold.errors import InvalidArgumentError
 from anchorfold.quantization.codec import Coding
 
-QDRANT_MAX_VALUES = 1_048_576  # components of one point must be fewer
 QUANTIZATION_BITS = {"scalar": 8, "binary": 1, "turbo4": 4, "turbo2": 2, "turbo1": 1}  # per vector component
 EMBEDDED_PAGE_BYTES = 82  # database and checksums per page, measured in docs/reference/storage.md
 POSTGRES_ROW_BYTES = 24 + 4  # tuple header and item pointer

@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from anchorfold.databases.limits import QDRANT_MAX_VALUES
 from anchorfold.errors import AnchorFoldError
 from anchorfold.exporters.exporter import CollectionSize, Exporter
-from anchorfold.exporters.sizing import QDRANT_MAX_VALUES, QUANTIZATION_BITS
+from anchorfold.exporters.sizing import QUANTIZATION_BITS
 from anchorfold.storage.index_settings import IndexSettings
 from anchorfold.storage.page_content import PageContent
 from anchorfold.storage.protocol import PageCollection

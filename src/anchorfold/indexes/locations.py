@@ -18,9 +18,12 @@ from anchorfold.storage.protocol import PageStore, StoreType
 
 Location = str | Path
 CREATION_WAIT = 30.0  # seconds to wait for another process that creates the same index
+_QDRANT = "anchorfold.databases.qdrant_store:QdrantStore"
 _POSTGRES = "anchorfold.databases.postgres_store:PostgresStore"
 STORES: Registry[StoreType] = Registry(
-    "anchorfold.stores", "scheme of an index URL", {"postgresql": _POSTGRES, "postgres": _POSTGRES}
+    "anchorfold.stores",
+    "scheme of an index URL",
+    {"postgresql": _POSTGRES, "postgres": _POSTGRES, "qdrant": _QDRANT, "qdrant+https": _QDRANT},
 )
 
 

@@ -142,7 +142,7 @@ def shown_metadata(version: DocumentVersion, types: Mapping[str, str], public: b
         "folder": folder_of(name),
         "kind": kind_of(version.name),
         "pages": version.pages,
-        "modified": _day(version.modified),
+        "modified": day_of(version.modified),
         **{column: version.metadata.get(column, version.file_metadata.get(column)) for column in FROM_FILE},
         **{column: version.metadata[column] for column in sorted(version.metadata) if column not in BUILT_IN},
     }
@@ -151,7 +151,7 @@ def shown_metadata(version: DocumentVersion, types: Mapping[str, str], public: b
     }
 
 
-def _day(nanoseconds: int) -> str | None:
+def day_of(nanoseconds: int) -> str | None:
     """The day of a file's time, in UTC; None if it is unknown."""
     if nanoseconds <= 0:
         return None

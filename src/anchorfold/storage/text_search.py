@@ -72,7 +72,7 @@ def match_expression(query: str) -> str:
         >>> match_expression("売上高")
         '"売 上" OR "上 高"'
     """
-    phrases, wanted = _query_terms(query)
+    phrases, wanted = query_terms(query)
     anywhere = " OR ".join(f'"{term}"' for term in [*phrases, *wanted][:MOST_TERMS])
     mandatory = " AND ".join(f'"{phrase}"' for phrase in phrases[:MOST_TERMS])
     if not phrases or not wanted:
@@ -82,10 +82,10 @@ def match_expression(query: str) -> str:
 
 def has_phrase(query: str) -> bool:
     """Whether a query contains a quoted phrase."""
-    return bool(_query_terms(query)[0])
+    return bool(query_terms(query)[0])
 
 
-def _query_terms(query: str) -> tuple[list[str], list[str]]:
+def query_terms(query: str) -> tuple[list[str], list[str]]:
     """Return the quoted phrases of a query and its other terms."""
     terms: dict[str, None] = {}
     phrases: dict[str, None] = {}
