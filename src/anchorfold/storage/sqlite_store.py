@@ -28,7 +28,7 @@ from anchorfold.storage.rows import (
     insert_index,
     seal,
 )
-from anchorfold.storage.schema import VECTORS
+from anchorfold.storage.schema import SCHEMA_VERSION, VECTORS
 from anchorfold.storage.segment import OpenSegments, Segment, copy_rows, file_header, segment_path
 from anchorfold.storage.snapshot import Snapshot
 
@@ -132,6 +132,10 @@ class SqliteStore:
         with closing(self.database.connect(write=True)) as connection:
             with storage_errors(self.folder):
                 self._inode = os.stat(self.database.path).st_ino
+                # A writer that was killed during a commit may have left all of it in the write-ahead log without
+                # announcing it: readers do not see it, and a recovery of the log would complete it later, after its
+                # vector file was removed. Any commit overwrites it.
+                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             self._connection = connection
             try:
                 yield
