@@ -4,7 +4,8 @@
     python -m benchmarks.store measure big.index
     python -m benchmarks.store commits                                    # committer, batches of 2,000 pages
 
-Every step of `measure` prints the median of several runs in seconds. Compare them within one run.
+Every step of `measure` prints the medians of wall and processor time in seconds. Compare them within one run.
+`benchmarks/store_02.py` has the same measurements of version 0.2.
 """
 
 from __future__ import annotations
@@ -121,66 +122,96 @@ def commits(batches: int) -> None:
         print(f"commits: {pages / seconds:,.0f} pages per second; {rest:.1f} bytes per page besides the vectors")
 
 
-def median(function: Callable[[], object], rounds: int = 5) -> float:
-    """Return the median duration of a call in seconds."""
-    seconds = []
-    for _ in range(rounds):
-        began = time.perf_counter()
+class Timing:
+    """Wall and processor times of a call; its text contains the medians in seconds."""
+
+    def __init__(self, function: Callable[[], object] | None = None, rounds: int = 5) -> None:
+        self.wall: list[float] = []
+        self.processor: list[float] = []
+        if function is not None:
+            for _ in range(rounds):
+                self.run(function)
+
+    def run(self, function: Callable[[], object]) -> None:
+        """Call the function once more."""
+        wall, processor = time.perf_counter(), time.process_time()
         function()
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds)
+        self.wall.append(time.perf_counter() - wall)
+        self.processor.append(time.process_time() - processor)
+
+    def __str__(self) -> str:
+        return f"{statistics.median(self.wall):.3f} s (processor {statistics.median(self.processor):.3f} s)"
 
 
-def measure(folder: Path) -> None:
+def measure(folder: Path, server: bool) -> None:
     """Print the times of an index that `build` wrote."""
     query = np.random.default_rng(1).standard_normal((8, DIM)).astype(np.float32)
+    opened: list[Index] = []
 
-    def first_search() -> Index:
-        index = Index.open(folder)
-        index.search_vectors([query])
-        return index
+    def first_search() -> None:
+        opened.append(Index.open(folder))
+        opened[-1].search_vectors([query])
 
-    print(f"open and first search: {median(first_search, 3):.3f} s")
-    index = first_search()
-    print(f"search, exact: {median(lambda: index.search_vectors([query], exact=True)):.3f} s", flush=True)
+    print(f"open and first search: {Timing(first_search, 1)}")
+    (index,) = opened
+    print(f"search, exact: {Timing(lambda: index.search_vectors([query], exact=True))}", flush=True)
     if not (folder / "vectors" / candidate_files.CENTROIDS).exists():
         vars(candidate_files)["FIRST_PAGES"] = sys.maxsize  # posting lists are not built
     with tempfile.TemporaryDirectory() as empty:
-        print(f"add with nothing changed: {median(lambda: index.add(empty), 3):.3f} s")
+        print(f"add with nothing changed: {Timing(lambda: index.add(empty), 3)}", flush=True)
     if index.settings.text:
         measure_text(index)
     store = EmbeddedStore.open(folder)
-    pages = index.info().pages
+    measure_refresh("search of an open reader", store, lambda: index.search_vectors([query]))
+    if server:
+        from fastapi.testclient import TestClient
+
+        from anchorfold.server.app import create_app
+        from anchorfold.server.service import IndexService
+
+        client = TestClient(create_app(IndexService(Index.open(folder))), base_url="http://localhost")
+
+        def request(**parameters: str) -> None:
+            client.get("/api/search", params={"q": "w15000", "mode": "text", **parameters}).raise_for_status()
+
+        measure_refresh("request to the server", store, request)
+        measure_refresh("request to the server with a filter", store, lambda: request(where="pages = 10"))
+
+
+def measure_refresh(name: str, store: EmbeddedStore, search: Callable[[], object]) -> None:
+    """Print the time of a search after a commit of another object, and without one."""
     fresh = [replace(row, source="/documents/new.pdf", document="new.pdf", digest="new") for row in
-             invented_rows(pages, PAGES_PER_DOCUMENT, index.settings.text)]  # fmt: skip
-    seconds = []
+             invented_rows(0, PAGES_PER_DOCUMENT, store.settings.text)]  # fmt: skip
+    after, without = Timing(), Timing()
+    search()
     for _ in range(3):
         with store.writing():
             store.append(fresh)
-        began = time.perf_counter()
-        index.search_vectors([query])
-        seconds.append(time.perf_counter() - began)
+        after.run(search)
+        without.run(search)
         with store.writing():
             store.remove(["/documents/new.pdf"])
-        index.search_vectors([query])
-    again = median(lambda: index.search_vectors([query]))
-    print(f"search of an open reader after a commit: {statistics.median(seconds):.3f} s, without one {again:.3f} s")
+        search()
+    print(f"{name} after a commit: {after}, without one {without}", flush=True)
 
 
 def measure_text(index: Index) -> None:
     """Print the time and memory of text search, with one and with four threads."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     words = f"w3000 {COMMON} w15000"
-    alone = median(lambda: index.search(words, mode="text"))
-    threads = [threading.Thread(target=index.search, args=(words,), kwargs={"mode": "text"}) for _ in range(4)]
-    began = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    together = time.perf_counter() - began
+    alone = Timing(lambda: index.search(words, mode="text"))
+
+    def four() -> None:
+        threads = [threading.Thread(target=index.search, args=(words,), kwargs={"mode": "text"}) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    together = Timing(four, 1)
     extra = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1000
-    print(f"text search: {alone:.3f} s, four at once {together:.3f} s ({together / alone:.1f}x), {extra:.0f} MB more")
+    ratio = together.wall[0] / statistics.median(alone.wall)
+    print(f"text search: {alone}; four at once {together} ({ratio:.1f}x), {extra:.0f} MB more", flush=True)
 
 
 def main() -> None:
@@ -194,6 +225,7 @@ def main() -> None:
     parser.add_argument("--text", action="store_true")
     parser.add_argument("--no-lists", action="store_true", help="without posting lists: searches scan every page")
     parser.add_argument("--batch", type=int, default=20_000)
+    parser.add_argument("--server", action="store_true", help="also measure requests to the server")
     parser.add_argument("--batches", type=int, default=10)
     arguments = parser.parse_args()
     if arguments.command == "build":
@@ -207,7 +239,7 @@ def main() -> None:
             not arguments.no_lists,
         )
     elif arguments.command == "measure":
-        measure(arguments.index)
+        measure(arguments.index, arguments.server)
     else:
         commits(arguments.batches)
 

@@ -14,11 +14,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from anchorfold.index.store.folder import folder_bytes  # type: ignore[import-not-found]
 
 from benchmarks import invented_index
 
@@ -27,10 +27,9 @@ DIM = 128
 
 def build(folder: Path, pages: int, vectors: int, bits: int, batch: int) -> None:
     """Write an index of the vectors that `benchmarks.store build` writes, ten pages per document."""
-    from anchorfold.backbones.nano.query_side import QuerySide
-
+    folder_bytes = import_module("anchorfold.index.store.folder").folder_bytes
     vars(invented_index)["PAGES_A_DOCUMENT"] = 10
-    fingerprint = QuerySide().fingerprint
+    fingerprint = import_module("anchorfold.backbones.nano.query_side").QuerySide().fingerprint
     table: Any = invented_index.new_table(folder, DIM, bits, "nano", fingerprint)  # type: ignore[attr-defined]
     for first in range(0, pages, batch):
         count = min(batch, pages - first)
