@@ -82,3 +82,11 @@ class UncalibratedWarning(UserWarning):
 
 class CausalBackboneWarning(UserWarning):
     """Visual tokens of the backbone cannot attend to later ones, as attention-based compressors assume they can."""
+
+
+class AssumedLayoutWarning(UserWarning):
+    """A part of the checkpoint's layout, such as its prompts, is not public and was assumed."""
+
+
+class UntrainedDimensionsWarning(UserWarning):
+    """The model is not known to have been trained for truncated vectors."""

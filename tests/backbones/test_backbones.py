@@ -111,7 +111,8 @@ class TestCausality:
     def test_found_by_perturbation(self, models):
         assert {kind: models[kind].is_causal for kind in KINDS} == {
             "colpali": False, "colqwen2": True, "colqwen2-engine": True, "colqwen2.5": False, "colqwen3": True,
-            "colmodernvbert": False, "nemotron": False, "nemotron-qwen3": False,
+            "colqwen3.5": True, "colvec": False, "colgemma3": False, "colmodernvbert": False, "nemotron": False,
+            "nemotron-qwen3": False,
         }  # fmt: skip
 
     def test_explained_once_when_a_compressor_listens(self, checkpoints, images):

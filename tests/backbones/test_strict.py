@@ -16,6 +16,7 @@ from tests.conftest import KINDS
 # Modules without which a model would run, and find nothing. Files may name them otherwise than we do.
 MODULES = {
     "colqwen2-engine": "custom_text_proj", "colqwen2.5": "custom_text_proj", "colqwen3": "custom_text_proj",
+    "colqwen3.5": "custom_text_proj", "colvec": "custom_text_proj", "colgemma3": "custom_text_proj",
     "nano": "projection", "nemotron": "mlp1.3", "nemotron-qwen3": "visual.merger.norm",
 }  # fmt: skip
 PREFIXES = {"nemotron-qwen3": "model."}

@@ -26,7 +26,7 @@ from anchorfold.backbones.encoder import ExplainedQuery, label_tokens
 from anchorfold.backbones.failures import preparing_pages, running_model
 from anchorfold.backbones.weights import calibration_file, model_kind, weights_fingerprint
 from anchorfold.compressors import Compressor, FullIndex
-from anchorfold.errors import CausalBackboneWarning
+from anchorfold.errors import CausalBackboneWarning, InvalidArgumentError
 from anchorfold.page import EncodedPage, PageState, PatchGrid
 
 PageImage = Image.Image | str | Path
@@ -55,6 +55,7 @@ class BackboneEncoder(ABC):
 
     family: str
     page_pixels: ClassVar[int] = 2_000_000  # larger page images do not improve the vectors
+    truncatable: ClassVar[bool] = True  # leading components of a vector can be used alone
 
     def __init__(self, model: Any, layer_settings: LayerSettings, name: str) -> None:
         self.model = model.eval()
@@ -63,6 +64,7 @@ class BackboneEncoder(ABC):
         self.load_options: dict[str, Any] = {}  # options that `load` requires besides the name
         self._causal: bool | None = None
         self._warned = False
+        self._truncated: int | None = None
 
     # Implemented by each backbone.
 
@@ -111,6 +113,21 @@ class BackboneEncoder(ABC):
         """Dimension of the vectors."""
         return self.encode_queries(["page"])[0].shape[1]
 
+    def truncate(self, dim: int) -> None:
+        """Use the first `dim` components of all vectors from now on, normalised again.
+
+        Raises:
+            InvalidArgumentError: the vectors have fewer components, or cannot be truncated.
+        """
+        if not self.truncatable:
+            raise InvalidArgumentError(f"the vectors of {self.name} cannot be truncated: leave out dim.")
+        if not 1 <= dim <= self.dim:
+            raise InvalidArgumentError(
+                f"dim must be between 1 and the {self.dim} dimensions of {self.name}, got {dim}."
+            )
+        self._truncated = self.dim = dim
+        self.__dict__.pop("fingerprint", None)
+
     @property
     def calibration_file(self) -> Path:
         """Path from which `load` reads the calibration of this model, and to which it is written."""
@@ -120,7 +137,8 @@ class BackboneEncoder(ABC):
     @cached_property
     def fingerprint(self) -> str:
         """Digest of the weights that is the same on every device and in every precision."""
-        return weights_fingerprint(model_kind(self.family, self.is_causal), self.model.state_dict())
+        kind = model_kind(self.family, self.is_causal, self._truncated)
+        return weights_fingerprint(kind, self.model.state_dict())
 
     @property
     def default_batch_size(self) -> int:
@@ -129,6 +147,10 @@ class BackboneEncoder(ABC):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Apply the retrieval projection `(k, d) -> (k, d_r)` in float32, independent of the model's precision."""
+        return self.project_fully(hidden)[..., : self._truncated]
+
+    def project_fully(self, hidden: Tensor) -> Tensor:
+        """Apply the projection without truncation."""
         return apply_projection(self.projection, hidden)
 
     def open_page(self, page: PageImage) -> Any:
@@ -187,7 +209,12 @@ class BackboneEncoder(ABC):
         if isinstance(texts, str):
             raise TypeError("encode_queries takes a list of texts; wrap a single one in a list.")
         batches = (self.query_vectors(batch) for batch in batched(iter(texts), batch_size))
-        return [vectors.float().cpu() for batch in batches for vectors in batch]
+        return [self._shorten(vectors.float().cpu()) for batch in batches for vectors in batch]
+
+    def _shorten(self, vectors: Tensor) -> Tensor:
+        if self._truncated is None:
+            return vectors
+        return F.normalize(vectors[:, : self._truncated], dim=-1)
 
     def explain_query(self, text: str) -> ExplainedQuery:
         """Return the vectors of a query and the word of each vector."""

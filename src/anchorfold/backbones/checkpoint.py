@@ -34,6 +34,7 @@ class Checkpoint:
     trust_remote_code: bool = False
     bidirectional: bool | None = None
     merge_adapters: bool = True
+    dim: int | None = None
     allow_pickle: bool = False
     layer_settings: LayerSettings | Path | None = None
 
@@ -141,10 +142,8 @@ BACKBONES: Registry[Backbone] = Registry(
     "backbone",
     {
         "nano": "anchorfold.backbones.nano.retriever:BACKBONE",
-        "colpali": "anchorfold.backbones.retrieval_heads:COLPALI",
+        "retrieval-heads": "anchorfold.backbones.retrieval_heads:BACKBONE",
         "colpali-engine": "anchorfold.backbones.colpali_engine:BACKBONE",
-        "colqwen2": "anchorfold.backbones.retrieval_heads:COLQWEN2",
-        "colmodernvbert": "anchorfold.backbones.retrieval_heads:COLMODERNVBERT",
         "colqwen": "anchorfold.backbones.colqwen:BACKBONE",
         "nemotron": "anchorfold.backbones.nemotron:BACKBONE",
         "given-vectors": "anchorfold.backbones.given_vectors:BACKBONE",

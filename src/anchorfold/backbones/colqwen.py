@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,10 +14,10 @@ from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.backbones.adapters import adapter_chain, add_adapters, unload_adapters
 from anchorfold.backbones.base import PageBatch, PromptedEncoder
 from anchorfold.backbones.checkpoint import Backbone, Checkpoint
-from anchorfold.backbones.colqwen_layouts import IMAGE_TOKEN, KEY_MAPPING, LAYOUTS, TEXT, Layout, with_chat_prompts
-from anchorfold.backbones.retrieval_heads import merged_grids
+from anchorfold.backbones.colqwen_layouts import IMAGE_TOKEN, KEY_MAPPING, TEXT, Layout, find_layout, with_chat_prompts
+from anchorfold.backbones.page_grids import merged_grids
 from anchorfold.backbones.universal_tokens import add_universal_tokens, universal_count, universal_text
-from anchorfold.errors import CheckpointError, InvalidArgumentError
+from anchorfold.errors import AssumedLayoutWarning, CheckpointError, InvalidArgumentError
 
 UNUSED_NORM = (r"^language_model\.norm\.",)  # in NVIDIA's checkpoints
 # transformers 4.49 had a class of its own for Qwen2.5-VL; `Fast` is the torchvision form before 5.0, `Pil` the Pillow
@@ -43,7 +44,8 @@ class ColQwen(PromptedEncoder):
     @property
     def attention_layers(self) -> list[nn.Module]:
         """Attention modules of the language model."""
-        return [layer.self_attn for layer in self.model.language_model.layers]
+        layers: list[nn.Module] = self.model.attention_layers
+        return layers
 
     @property
     def projection(self) -> Any:
@@ -88,7 +90,7 @@ def load_colqwen(checkpoint: Checkpoint) -> ColQwen:
     from transformers import AutoTokenizer
 
     *adapters, base = chain = adapter_chain(checkpoint)
-    layout = LAYOUTS.get(base.model_type)
+    layout = find_layout(base.name, base.model_type)
     if layout is None:
         raise InvalidArgumentError(
             f"{checkpoint.name} contains adapters for a {base.model_type} model; only adapters of the ColQwen and "
@@ -99,6 +101,8 @@ def load_colqwen(checkpoint: Checkpoint) -> ColQwen:
     trained = next(filter(None, (part.json("config.json") for part in adapters)), {})
     if checkpoint.bidirectional is None and trained.get("text_config", {}).get("is_causal") is False:
         base = replace(base, bidirectional=True)
+    if layout.assumed:
+        warnings.warn(f"{checkpoint.name}: {layout.assumed}.", AssumedLayoutWarning, stacklevel=4)
     model = _load_model(base, layout)
     # Adapters may have their own tokenizer and image processor.
     source = next((part for part in chain if part.json("tokenizer_config.json")), base)
@@ -113,7 +117,7 @@ def load_colqwen(checkpoint: Checkpoint) -> ColQwen:
     if layout.chat:
         layout = with_chat_prompts(layout, source.name, tokenizer, source.json("processor_config.json") or {})
     images = load_image_processor(chain, layout.visual_tokens)
-    settings = checkpoint.choose_layer_settings(layout.family, len(model.language_model.layers), model)
+    settings = checkpoint.choose_layer_settings(layout.family, len(model.attention_layers), model)
     return ColQwen(model, tokenizer, images, settings, checkpoint.name, layout)
 
 
@@ -179,7 +183,8 @@ def _load_model(checkpoint: Checkpoint, layout: Layout) -> Any:
     unused = UNUSED_NORM if model_class is colqwen_model.NemotronQwen3Model else ()
     model = checkpoint.pretrained(model_class, config=config, key_mapping=KEY_MAPPING, unused=unused)
     model._weight_conversions = []  # save weights with our names: the patterns cannot be inverted
-    causal = getattr(model.config.text_config, "is_causal", True) and not layout.bidirectional
+    configured = (getattr(part, "is_causal", True) for part in (model.config.text_config, model.config))
+    causal = all(configured) and not layout.bidirectional
     if layout.bidirectional and checkpoint.bidirectional is False:
         raise InvalidArgumentError(
             f"{checkpoint.name} was trained without a causal mask: remove bidirectional=False (--causal)."
@@ -191,7 +196,7 @@ def _load_model(checkpoint: Checkpoint, layout: Layout) -> Any:
 
 def is_colqwen(checkpoint: Checkpoint) -> bool:
     """Return whether a checkpoint is a Qwen vision-language model, or adapters."""
-    return checkpoint.model_type in LAYOUTS or "peft_type" in checkpoint.config
+    return find_layout(checkpoint.name, checkpoint.model_type) is not None or "peft_type" in checkpoint.config
 
 
 BACKBONE = Backbone(load_colqwen, is_colqwen)

@@ -6,7 +6,9 @@ queries with "Query: " until October 2025 and without a prefix since, that is, f
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from anchorfold.errors import CheckpointError
@@ -17,7 +19,7 @@ PAGE_PROMPT = "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>Desc
 AUGMENTATION = "<|endoftext|>" * 10
 
 # Maps weight names to ours: `visual`, `language_model`, `custom_text_proj`. colpali-engine saves these, or
-# `model.layers` with transformers before 4.52; TomoroAI's names start with `vlm.`, NVIDIA's with `model.`.
+# `model.layers` with transformers before 4.52; TomoroAI's and webAI's names start with `vlm.`, NVIDIA's with `model.`.
 KEY_MAPPING = {
     r"^(?:vlm\.)?(?:model\.)?(?=(?:visual|language_model)\.)": "",
     r"^(?:vlm\.)?model\.(?=(?:layers|norm|embed_tokens)\.)": "language_model.",
@@ -38,6 +40,7 @@ class Layout:
         query_length: maximum tokens per query.
         bidirectional: trained without a causal mask, independent of the configuration.
         chat: use the checkpoint's chat template for prompts.
+        assumed: what is not stated in public sources and was assumed; printed as a warning.
     """
 
     family: str
@@ -48,6 +51,7 @@ class Layout:
     query_length: int | None = None
     bidirectional: bool = False
     chat: bool = False
+    assumed: str = ""
 
 
 _WITH_PREFIX = "Query: " + TEXT + AUGMENTATION
@@ -61,7 +65,25 @@ LAYOUTS = {
     "qwen3_vl_nemotron_embed": Layout(
         "nemotron-qwen3", "NemotronQwen3Model", None, query_length=512, bidirectional=True, chat=True
     ),
+    "qwen3_5": Layout("colqwen3.5", "ColQwen35Model", None),
+    "colqwen3_5": Layout(  # webAI-ColVec1 and 1.1
+        "colqwen3.5", "ColQwen35Model", 1792,
+        assumed="its prompts are assumed to be those of colpali-engine",
+    ),
+}  # fmt: skip
+
+# Checkpoints whose configuration is that of a layout above and whose prompts differ, by a pattern of their name.
+NAMED_LAYOUTS = {
+    # github.com/VAGOsolutions/sauerkrautlm-colpali
+    r"SauerkrautLM-ColQwen3": Layout("colqwen3", "SauerkrautColQwen3Model", None, _WITH_PREFIX),
 }
+
+
+def find_layout(name: str, model_type: str) -> Layout | None:
+    """Return the layout of a checkpoint by its name (hub name or folder) or its `model_type`."""
+    last = PurePath(name).name
+    named = (layout for pattern, layout in NAMED_LAYOUTS.items() if re.match(pattern, last))
+    return next(named, LAYOUTS.get(model_type))
 
 
 def with_chat_prompts(layout: Layout, name: str, tokenizer: Any, processor: dict[str, Any]) -> Layout:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Options of `anchorfold.load` that an index may store: they select the weights. All other options depend on the machine
 # (`device`, `dtype`) or let a checkpoint execute code (`trust_remote_code`, `allow_pickle`); an index may come from an
 # untrusted source, so only the caller can set them.
-STORED_OPTIONS = {"revision": str, "bidirectional": bool, "merge_adapters": bool}
+STORED_OPTIONS = {"revision": str, "bidirectional": bool, "merge_adapters": bool, "dim": int}
 
 
 class QueryEncoder(Protocol):
@@ -52,7 +52,7 @@ class Encoder(QueryEncoder, Protocol):
 
     @property
     def load_options(self) -> Mapping[str, Any]:
-        """Options that `anchorfold.load` requires besides the name: `revision`, `bidirectional`, `merge_adapters`."""
+        """Options that `anchorfold.load` requires besides the name, among those in `STORED_OPTIONS`."""
         ...
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +14,11 @@ import torch
 
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.backbones.base import BackboneEncoder
+from anchorfold.backbones.catalogue import trained_dimensions
 from anchorfold.backbones.checkpoint import BACKBONES, Checkpoint
 from anchorfold.backbones.encoder import STORED_OPTIONS, Encoder
 from anchorfold.backbones.multivector import MultiVectorBackbone, load_encoder
-from anchorfold.errors import AnchorFoldError
+from anchorfold.errors import AnchorFoldError, UntrainedDimensionsWarning
 
 
 def load(
@@ -28,6 +30,7 @@ def load(
     bidirectional: bool | None = None,
     merge_adapters: bool = True,
     revision: str | None = None,
+    dim: int | None = None,
     allow_pickle: bool = False,
     layer_settings: LayerSettings | str | Path | None = None,
 ) -> BackboneEncoder:
@@ -41,6 +44,7 @@ def load(
         bidirectional: True removes the causal mask of a ColQwen model, as in the paper; None follows the checkpoint.
         merge_adapters: merge LoRA adapters into the weights.
         revision: revision of a hub model.
+        dim: use the first `dim` components of the vectors, for models trained for it (Matryoshka).
         allow_pickle: also load weights from pickle files (`pytorch_model.bin`), which can execute code.
         layer_settings: layers to read, or a calibration file; if None, the model's own calibration, which is stored
             next to local weights or adapters, and in the user's cache for other models.
@@ -54,19 +58,40 @@ def load(
     dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)
     layer_settings = Path(layer_settings) if isinstance(layer_settings, str) else layer_settings
     if not isinstance(model, (str, Path)):
-        return MultiVectorBackbone(model, layer_settings=layer_settings)
+        backbone = MultiVectorBackbone(model, layer_settings=layer_settings)
+        if dim is not None:
+            backbone.truncate(dim)
+            backbone.load_options = {"dim": dim}
+        return backbone
     # An index stores the absolute path of a folder; a folder with the name of a built-in model is written ./nano.
     name = os.path.abspath(model) if os.path.isdir(model) and not _is_builtin(model) else str(model)
     checkpoint = Checkpoint(
-        name, device, dtype, revision, trust_remote_code, bidirectional, merge_adapters, allow_pickle, layer_settings
-    )
+        name, device, dtype, revision, trust_remote_code, bidirectional, merge_adapters, dim, allow_pickle,
+        layer_settings,
+    )  # fmt: skip
     with quiet_hub():
         encoder: Any = _load(checkpoint)  # backbones of other packages may return any Encoder
     if isinstance(encoder, BackboneEncoder):
         defaults = Checkpoint(name, device, dtype)
         options = {option: getattr(checkpoint, option) for option in STORED_OPTIONS}
         encoder.load_options = {k: v for k, v in options.items() if v != getattr(defaults, k)}
+    if dim is not None:
+        _truncate(encoder, checkpoint, dim)
     return cast(BackboneEncoder, encoder)
+
+
+def _truncate(encoder: Any, checkpoint: Checkpoint, dim: int) -> None:
+    if not isinstance(encoder, BackboneEncoder):
+        raise AnchorFoldError(f"the vectors of {checkpoint.name} cannot be truncated: leave out dim.")
+    encoder.truncate(dim)
+    if dim not in (trained := trained_dimensions(checkpoint)):
+        known = f" It was trained for {', '.join(map(str, trained))}." if trained else ""
+        warnings.warn(
+            f"{checkpoint.name} is not known to have been trained for vectors of {dim} dimensions: compare the results "
+            f"with those of all dimensions.{known}",
+            UntrainedDimensionsWarning,
+            stacklevel=3,
+        )
 
 
 @contextmanager

@@ -68,10 +68,10 @@ class MultiVectorBackbone(BackboneEncoder):
         """Whether documents are page images; they are texts otherwise."""
         return "image" in self.encoder.modalities
 
-    def project(self, hidden: Tensor) -> Tensor:
+    def project_fully(self, hidden: Tensor) -> Tensor:
         """Apply the inner projection, or the encoder's Dense modules."""
         if self.projection is not None:
-            return super().project(hidden)
+            return super().project_fully(hidden)
         for dense in self._dense:
             features = dense({dense.module_input_name: hidden.to(dense.linear.weight.dtype)})
             hidden = features[dense.module_output_name].to(hidden.dtype)

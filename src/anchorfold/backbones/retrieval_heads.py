@@ -1,14 +1,14 @@
-"""Late-interaction models of transformers: ColPali, ColQwen2 and ColModernVBert.
+"""Late-interaction models that run through a processor of transformers: ColPali, ColQwen2, ColModernVBert, ColGemma3.
 
-They share `embedding_proj_layer` and a processor that writes the prompts; they differ in the location of the language
-layers and in the arrangement of patches on the page.
+A family is a `Head`: the location of the language layers and the projection, and its prompts.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 import torch
 import transformers
@@ -18,135 +18,140 @@ from torch import Tensor, nn
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.backbones.base import PageBatch, PromptedEncoder
 from anchorfold.backbones.checkpoint import Backbone, Checkpoint
-from anchorfold.page import PatchGrid
+from anchorfold.backbones.page_grids import patch_grids
+
+
+@dataclass(frozen=True)
+class Head:
+    """A family of models.
+
+    Args:
+        family: family name.
+        layers: path of the language layers in the model.
+        processor: class in transformers.
+        attention: name of the attention module in a layer.
+        projection: name of the projection in the model.
+        image_processor: `module.Class` in `transformers.models`, if transformers finds it only with torchvision.
+        prefix_mask: set `token_type_ids` to zero, which keeps the whole sequence in the bidirectional prefix; without
+            them the mask would depend on kernel and padding.
+        page_text: text of a page in the chat template; None if the processor writes the prompts.
+        query_text: text of a query in the chat template, with `{text}` in place of the query.
+    """
+
+    family: str
+    layers: str
+    processor: str
+    attention: str = "self_attn"
+    projection: str = "embedding_proj_layer"
+    image_processor: str | None = None
+    prefix_mask: bool = False
+    page_text: str | None = None
+    query_text: str = "{text}"
+
+    def load_processor(self, checkpoint: Checkpoint) -> Any:
+        """Load the processor; it resizes pages with Pillow, so that results do not depend on torchvision."""
+        kind = getattr(transformers, self.processor)
+        where = {"pretrained_model_name_or_path": checkpoint.name, "revision": checkpoint.revision}
+        if self.image_processor is None:
+            return kind.from_pretrained(**where, backend="pil")
+        module, _, name = self.image_processor.rpartition(".")
+        images = getattr(import_module(f"transformers.models.{module}"), name)
+        parts = [part.from_pretrained(**where) for part in (images, transformers.AutoTokenizer)]
+        declared, _ = kind.get_processor_dict(**where)
+        return kind.from_args_and_dict(parts, declared)
+
+    def encoder(self, model: nn.Module, source: Checkpoint, checkpoint: Checkpoint) -> RetrievalHead:
+        """Return an encoder with the processor of `source` and the name and options of `checkpoint`."""
+        settings = checkpoint.choose_layer_settings(self.family, len(model.get_submodule(self.layers)), model)  # type: ignore[arg-type]
+        return RetrievalHead(model, self.load_processor(source), settings, checkpoint.name, self)
 
 
 class RetrievalHead(PromptedEncoder):
-    """A transformers `*ForRetrieval` model and its processor."""
+    """A model with a projection and its processor."""
 
-    layers_path: ClassVar[str] = "vlm.language_model.layers"
-    attention_name: ClassVar[str] = "self_attn"
-
-    def __init__(self, model: nn.Module, processor: Any, layer_settings: LayerSettings, name: str) -> None:
+    def __init__(self, model: nn.Module, processor: Any, layer_settings: LayerSettings, name: str, head: Head) -> None:
         super().__init__(model, layer_settings, name)
-        self.processor = processor
-        self.tokenizer = processor.tokenizer
-
-    @classmethod
-    def load_processor(cls, processor_class: Any, checkpoint: Checkpoint) -> Any:
-        """Resize pages with Pillow everywhere: torchvision is not required, and results do not depend on it."""
-        return processor_class.from_pretrained(checkpoint.name, revision=checkpoint.revision, backend="pil")
+        self.head, self.family = head, head.family
+        self.processor, self.tokenizer = processor, processor.tokenizer
+        if head.page_text is not None:
+            self.tokenizer.padding_side = "left"
 
     @property
     def attention_layers(self) -> list[nn.Module]:
         """Attention modules of the language model."""
-        return [getattr(layer, self.attention_name) for layer in self.model.get_submodule(self.layers_path)]
+        return [getattr(layer, self.head.attention) for layer in self.model.get_submodule(self.head.layers)]
 
     @property
     def projection(self) -> Any:
-        """`embedding_proj_layer`."""
-        return self.model.embedding_proj_layer
-
-    @abstractmethod
-    def grids(self, images: Sequence[Image.Image], inputs: dict[str, Any]) -> list[PatchGrid | None]:
-        """Return the patch grid of each page."""
+        """Linear layer from final states to retrieval space."""
+        return getattr(self.model, self.head.projection)
 
     def prepare_pages(self, images: Sequence[Image.Image]) -> PageBatch:
         """Return the processor's page inputs."""
-        inputs = self._to_device(self.processor.process_images(images=list(images), return_tensors="pt"))
+        if self.head.page_text is None:
+            encoded = self.processor.process_images(images=list(images), return_tensors="pt")
+        else:
+            content = [{"type": "image"}, {"type": "text", "text": self.head.page_text}]
+            encoded = self._chat([content] * len(images), images=[[image] for image in images])
+        inputs = self._to_device(encoded)
         inputs.pop("labels", None)
         mask = inputs["attention_mask"]
-        # Not `image_token_id`, which ColQwen2's processor has only since transformers 5.15.
-        image_token = self.tokenizer.convert_tokens_to_ids(self.processor.image_token)
-        visual = (inputs["input_ids"] == image_token) & mask.bool()
-        return PageBatch(inputs, visual, mask, self.grids(images, inputs))
+        visual = (inputs["input_ids"] == self._image_token()) & mask.bool()
+        return PageBatch(inputs, visual, mask, patch_grids(self.processor, inputs))
 
     def prepare_queries(self, texts: Sequence[str]) -> tuple[dict[str, Any], Tensor]:
         """Return the processor's query inputs; all tokens except padding are scored."""
-        inputs = self._to_device(self.processor.process_queries(text=list(texts), return_tensors="pt"))
+        if self.head.page_text is None:
+            encoded = self.processor.process_queries(text=list(texts), return_tensors="pt")
+        else:
+            texts = [self.head.query_text.replace("{text}", text) for text in texts]
+            encoded = self._chat([[{"type": "text", "text": text}] for text in texts])
+        inputs = self._to_device(encoded)
         return inputs, inputs["attention_mask"]
 
-    def _to_device(self, inputs: Any) -> dict[str, Any]:
-        return {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in inputs.items()}
+    def _chat(self, contents: list[list[dict[str, str]]], **images: Any) -> Any:
+        """Render messages with the checkpoint's chat template and process them."""
+        prompts = [
+            self.tokenizer.apply_chat_template([{"role": "user", "content": content}], tokenize=False)
+            for content in contents
+        ]
+        return self.processor(text=prompts, return_tensors="pt", padding=True, **images)
 
-
-class ColPali(RetrievalHead):
-    """ColPali: 1,024 tokens on a 32 x 32 grid.
-
-    `token_type_ids` of zeros keep the whole sequence in the bidirectional prefix; without them the mask would depend on
-    kernel and padding.
-    """
-
-    family = "colpali"
-
-    def grids(self, images: Sequence[Image.Image], inputs: dict[str, Any]) -> list[PatchGrid | None]:
-        """Return square grids."""
-        side = round(self.processor.image_seq_length**0.5)
-        return [PatchGrid.single(side, side) for _ in images]
+    def _image_token(self) -> int:
+        # Gemma's processor names the token before the image; other `image_token_id` exist since transformers 5.15.
+        token = getattr(self.tokenizer, "image_token", None) or self.processor.image_token
+        return int(self.tokenizer.convert_tokens_to_ids(token))
 
     def _to_device(self, inputs: Any) -> dict[str, Any]:
-        inputs = super()._to_device(inputs)
-        return {**inputs, "token_type_ids": torch.zeros_like(inputs["input_ids"])}
+        moved = {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in inputs.items()}
+        if "pixel_values" in moved:
+            moved["pixel_values"] = moved["pixel_values"].to(self.dtype)
+        if self.head.prefix_mask:
+            moved["token_type_ids"] = torch.zeros_like(moved["input_ids"])
+        return moved
 
 
-class ColQwen2(RetrievalHead):
-    """ColQwen2: dynamic grids."""
-
-    family = "colqwen2"
-
-    def grids(self, images: Sequence[Image.Image], inputs: dict[str, Any]) -> list[PatchGrid | None]:
-        """Return the image grids after patch merging."""
-        return merged_grids(inputs["image_grid_thw"], self.processor.image_processor.merge_size)
-
-
-class ColModernVBert(RetrievalHead):
-    """ColModernVBert: tiles in reading order and the whole page last, 64 tokens each."""
-
-    family = "colmodernvbert"
-    layers_path = "vlm.text_model.layers"
-    attention_name = "attn"
-
-    @classmethod
-    def load_processor(cls, processor_class: Any, checkpoint: Checkpoint) -> Any:
-        """Name the image processor, which transformers before 5.18 finds only with torchvision."""
-        from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
-
-        where = {"pretrained_model_name_or_path": checkpoint.name, "revision": checkpoint.revision}
-        parts = [kind.from_pretrained(**where) for kind in (Idefics3ImageProcessorPil, transformers.AutoTokenizer)]
-        declared, _ = processor_class.get_processor_dict(**where)
-        return processor_class.from_args_and_dict(parts, declared)
-
-    def grids(self, images: Sequence[Image.Image], inputs: dict[str, Any]) -> list[PatchGrid | None]:
-        """Derive the grids from the `<row_i_col_j>` tokens of each prompt."""
-        side = round(self.processor.image_seq_len**0.5)
-        grids: list[PatchGrid | None] = []
-        for ids in inputs["input_ids"].tolist():
-            tokens = set(self.tokenizer.convert_ids_to_tokens(ids))
-            marks = [t.strip("<>").split("_") for t in tokens if t.startswith("<row_")]
-            if not marks:
-                grids.append(PatchGrid.single(side, side))
-                continue
-            down, across = max(int(m[1]) for m in marks), max(int(m[3]) for m in marks)
-            grids.append(PatchGrid.tiled(across, down, side, side, thumbnail=True))
-        return grids
+COLPALI_HEAD = Head("colpali", "vlm.language_model.layers", "ColPaliProcessor", prefix_mask=True)
+COLGEMMA3_HEAD = Head(
+    "colgemma3", "language_model.layers", "Gemma3Processor", projection="custom_text_proj",
+    image_processor="gemma3.image_processing_pil_gemma3.Gemma3ImageProcessorPil",
+    page_text="Describe this image", query_text="Query: {text}",
+)  # fmt: skip
+HEADS = (
+    COLPALI_HEAD,
+    Head("colqwen2", "vlm.language_model.layers", "ColQwen2Processor"),
+    Head(
+        "colmodernvbert", "vlm.text_model.layers", "ColModernVBertProcessor", attention="attn",
+        image_processor="idefics3.image_processing_pil_idefics3.Idefics3ImageProcessorPil",
+    ),
+)  # fmt: skip
 
 
-def merged_grids(image_grid_thw: Tensor, merge: int) -> list[PatchGrid | None]:
-    """Convert Qwen's `(B, 3)` time, height and width in patches to grids of tokens."""
-    return [PatchGrid.single(h // merge, w // merge) for _, h, w in image_grid_thw.tolist()]
+def load_head(checkpoint: Checkpoint) -> RetrievalHead:
+    """Load a transformers `*ForRetrieval` model by its `model_type`, which is the family name."""
+    head = next(head for head in HEADS if head.family == checkpoint.model_type)
+    model_class = getattr(transformers, head.processor.replace("Processor", "ForRetrieval"))
+    return head.encoder(checkpoint.pretrained(model_class), checkpoint, checkpoint)
 
 
-def _backbone(kind: type[RetrievalHead], class_prefix: str) -> Backbone:
-    def load(checkpoint: Checkpoint) -> RetrievalHead:
-        model = checkpoint.pretrained(getattr(transformers, f"{class_prefix}ForRetrieval"))
-        processor = kind.load_processor(getattr(transformers, f"{class_prefix}Processor"), checkpoint)
-        layers = len(model.get_submodule(kind.layers_path))
-        settings = checkpoint.choose_layer_settings(kind.family, layers, model)
-        return kind(model, processor, settings, checkpoint.name)
-
-    return Backbone(load, lambda checkpoint: checkpoint.model_type == kind.family)
-
-
-COLPALI = _backbone(ColPali, "ColPali")
-COLQWEN2 = _backbone(ColQwen2, "ColQwen2")
-COLMODERNVBERT = _backbone(ColModernVBert, "ColModernVBert")
+BACKBONE = Backbone(load_head, lambda checkpoint: checkpoint.model_type in {head.family for head in HEADS})

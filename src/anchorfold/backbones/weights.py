@@ -156,9 +156,9 @@ def as_bfloat16(values: np.ndarray) -> np.ndarray:
     return rounded.astype(np.uint32).view(np.float32)
 
 
-def model_kind(family: str, causal: bool) -> str:
-    """Return the part of a fingerprint that weights do not contain: family and causal mask."""
-    return f"{family} causal={causal}"
+def model_kind(family: str, causal: bool, dim: int | None = None) -> str:
+    """Return the part of a fingerprint that weights do not contain: family, causal mask, truncated dimension."""
+    return f"{family} causal={causal}" + (f" dim={dim}" if dim else "")
 
 
 def cache_folder() -> Path:

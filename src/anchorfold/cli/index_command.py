@@ -20,6 +20,7 @@ from anchorfold.cli.options import (
     BatchSize,
     Bidirectional,
     Device,
+    Dim,
     TrustRemoteCode,
     Wait,
     complete_path,
@@ -70,6 +71,7 @@ def index_command(
     trust_remote_code: TrustRemoteCode = False,
     allow_pickle: AllowPickle = False,
     bidirectional: Bidirectional = None,
+    dim: Dim = None,
     as_json: AsJson = False,
     ray: Annotated[str | None, typer.Option(help="Encode on a Ray cluster: auto, local, or HOST:PORT of its head node.", rich_help_panel=CLUSTER)] = None,  # noqa: E501
     workers: Annotated[int | None, typer.Option(min=1, help="Number of workers. Default: as many as fit.", rich_help_panel=CLUSTER)] = None,  # noqa: E501
@@ -121,6 +123,7 @@ def index_command(
             output, model, choose_compressor(method, ratio, cap) if has_budget else None, bits=bits,
             thumbnails=thumbnails, provenance=provenance, text=text, ocr=ocr, device=device,
             trust_remote_code=trust_remote_code, allow_pickle=allow_pickle, bidirectional=bidirectional,
+            dim=dim,
         )  # fmt: skip
         with stop_on_interrupt() as stop, progress_display() as progress:
             report = index.add(

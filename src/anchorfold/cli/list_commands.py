@@ -45,12 +45,14 @@ def models_command(as_json: AsJson = False) -> None:
     entries, rows = [], []
     for model in KNOWN:
         settings = model.layer_settings()
-        layers = {"window": settings.window, "sap_window": settings.sap_window, "steps": settings.steps}
+        layers = {name: getattr(settings, name, None) for name in ("window", "sap_window", "steps")}
         entries.append({**asdict(model), **layers, "settings_from": model.source()})
-        window = f"{settings.window[0]}-{settings.window[1]}, {settings.steps}"
+        window = f"{settings.window[0]}-{settings.window[1]}, {settings.steps}" if settings else ""
         tokens = f"{model.visual_tokens:,}" if model.visual_tokens else ""
         attention = "causal" if model.causal else "bidirectional"
-        rows.append((model.name, model.family, model.dim, tokens, window, model.source(), attention, model.licence))
+        attention += " (--bidirectional)" if model.needs_option else ""
+        dim = f"{model.dim}, down to {min(model.dims)}" if model.dims else f"{model.dim}"
+        rows.append((model.name, model.family, dim, tokens, window, model.source(), attention, model.licence))
     if as_json:
         print(json.dumps(entries))
         return

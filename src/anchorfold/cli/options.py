@@ -42,8 +42,12 @@ Device = Annotated[
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Allow the model to run its own code.")]
 AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Load pickle files, which can run code.")]
 Bidirectional = Annotated[
-    bool | None, typer.Option("--bidirectional/--causal", help="ColQwen2.5: disable or keep the causal mask.")
+    bool | None, typer.Option("--bidirectional/--causal", help="ColQwen models: disable or keep the causal mask.")
 ]
+Dim = Annotated[
+    int | None,
+    typer.Option("--dim", help="Truncate vectors to this many dimensions, for models trained for it (Matryoshka).", min=1),  # noqa: E501
+]  # fmt: skip
 Methods = Annotated[
     str, typer.Option(help="Comma-separated method names, or all; NAME@0.1 or NAME@cap128 sets a budget per method.")
 ]

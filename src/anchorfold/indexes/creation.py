@@ -75,8 +75,15 @@ def _json_values(options: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def require_same(settings: IndexSettings, compressor: Compressor | None, bits: int | None) -> None:
-    """Raise MismatchError if an index has another compressor or other bits; None matches any value."""
+def require_same(
+    settings: IndexSettings, compressor: Compressor | None, bits: int | None, dim: int | None = None
+) -> None:
+    """Raise MismatchError if an index has another compressor, other bits or dimensions; None matches any value."""
+    if dim is not None and dim != settings.dim:
+        raise MismatchError(
+            f"the index was created with vectors of {settings.dim} dimensions, not of {dim}: leave that option out, or "
+            "choose another folder."
+        )
     if compressor is not None:
         requested = (compressor.name, _json_values(compressor.options))
         if requested != (settings.method, settings.options):

@@ -137,7 +137,7 @@ class Index(IndexReader):
                 path, encoder or DEFAULT_MODEL, compressor, load_options, bits, thumbnails, provenance,
                 text is not False, bool(ocr),
             )  # fmt: skip
-        require_same(store.settings, compressor, bits)
+        require_same(store.settings, compressor, bits, load_options.get("dim"))
         add_text(store, text, ocr)
         return cls(store, IndexModel(store.location, store.settings, encoder, load_options))
 

@@ -34,8 +34,20 @@ QWEN3_VISION = {
     "depth": 3, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 32, "patch_size": 16,
     "num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1],
 }  # fmt: skip
+QWEN35_VISION = {k: v for k, v in QWEN3_VISION.items() if k != "deepstack_visual_indexes"}
 QWEN3_ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
 QWEN3_TEXT = {"head_dim": 8, "rope_parameters": QWEN3_ROPE}
+# Full attention in every second layer instead of every fourth, for windows of several layers.
+QWEN35_TEXT = {
+    "head_dim": 8, "rope_parameters": {**QWEN3_ROPE, "partial_rotary_factor": 1.0}, "full_attention_interval": 2,
+    "num_hidden_layers": 8, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+}  # fmt: skip
+GEMMA_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}<start_of_turn>{{ message.role }}\n{% for part in message.content %}"
+    "{% if part.type == 'image' %}<start_of_image>{% else %}{{ part.text }}{% endif %}{% endfor %}<end_of_turn>\n"
+    "{% endfor %}"
+)
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{% for part in message.content %}"
     "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}"
@@ -52,6 +64,17 @@ def make_tokenizer(special: list[str], **roles: str) -> Any:
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", **roles)
+    tokenizer.add_special_tokens({"additional_special_tokens": [s for s in special if s not in roles.values()]})
+    return tokenizer
+
+
+def make_letter_tokenizer(special: list[str], **roles: str) -> Any:
+    """Create a tokenizer of single bytes: transformers always reads that of Qwen3.5 as byte pairs."""
+    from tokenizers import pre_tokenizers
+    from transformers.models.qwen3_5.tokenization_qwen3_5 import Qwen3_5Tokenizer
+
+    vocabulary = {token: i for i, token in enumerate([*special, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    tokenizer = Qwen3_5Tokenizer(vocab=vocabulary, merges=[], **roles)
     tokenizer.add_special_tokens({"additional_special_tokens": [s for s in special if s not in roles.values()]})
     return tokenizer
 
@@ -148,12 +171,43 @@ def make_colqwen(
     """Create Qwen-VL with a projection in the layout of colpali-engine: grouped keys, dynamic grids."""
     from anchorfold.backbones import colqwen_model
 
-    tokenizer, images = _qwen_processors(vision)
+    tokenizer, images = _qwen_processors(vision, by_letters=model_class == "ColQwen35Model")
     cls = getattr(colqwen_model, model_class)
     config = cls.config_class(**_qwen_config(tokenizer, vision, **(text or {})), embedding_dim=16)
     if not causal:
         config.text_config.is_causal = False
     _save(folder, cls(config), tokenizer, images)
+
+
+def make_colgemma3(folder: Path) -> None:
+    """Create Gemma 3 with a projection: 16 visual tokens that attend to each other, sliding windows, left padding."""
+    from transformers import Gemma3Config, Gemma3Processor
+    from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+
+    from anchorfold.backbones.colgemma_model import ColGemma3Model
+
+    tokens = ["<pad>", "<bos>", "<eos>", "<start_of_image>", "<image_soft_token>", "<end_of_image>", "<start_of_turn>"]
+    roles = {"boi_token": "<start_of_image>", "image_token": "<image_soft_token>", "eoi_token": "<end_of_image>"}
+    tokenizer = make_tokenizer(
+        [*tokens, "<end_of_turn>"], pad_token="<pad>", bos_token="<bos>", eos_token="<eos>", padding_side="left",
+        extra_special_tokens=roles,
+    )  # fmt: skip
+    images = Gemma3ImageProcessorPil(size={"height": 112, "width": 112})
+    processor = Gemma3Processor(images, tokenizer, chat_template=GEMMA_TEMPLATE, image_seq_length=16)
+    text = {
+        **TEXT, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": len(tokenizer), "sliding_window": 8,
+        "pad_token_id": tokenizer.pad_token_id, "query_pre_attn_scalar": 8, "sliding_window_pattern": 2,
+    }  # fmt: skip
+    config = Gemma3Config(
+        text_config=text, vision_config={**VISION, "image_size": 112, "vision_use_head": False}, mm_tokens_per_image=16,
+        image_token_id=tokenizer.image_token_id, boi_token_id=tokenizer.boi_token_id,
+        eoi_token_id=tokenizer.eoi_token_id, embedding_dim=16, architectures=["ColGemma3"],
+    )  # fmt: skip
+    model = ColGemma3Model(config)
+    torch.nn.init.normal_(model.multi_modal_projector.mm_input_projection_weight, std=0.2)  # zeros by default
+    _save(folder, model, processor)
+    written = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**written, "architectures": ["ColGemma3"]}, indent=2))
 
 
 def make_nemotron_qwen3(folder: Path) -> None:
@@ -175,11 +229,13 @@ def make_nemotron_qwen3(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({**config, "pooling": "colbert"}, indent=2))
 
 
-def _qwen_processors(vision: dict[str, Any]) -> tuple[Any, Any]:
+def _qwen_processors(vision: dict[str, Any], by_letters: bool = False) -> tuple[Any, Any]:
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]
-    tokenizer = make_tokenizer([*special, "<|video_pad|>"], pad_token="<|endoftext|>", eos_token="<|im_end|>")
+    special.append("<|video_pad|>")
+    make = make_letter_tokenizer if by_letters else make_tokenizer
+    tokenizer = make(special, pad_token="<|endoftext|>", eos_token="<|im_end|>")
     patch = vision["patch_size"]
     area = (2 * patch) ** 2
     size = {"shortest_edge": 4 * area, "longest_edge": 64 * area}
@@ -212,6 +268,9 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "colqwen2-engine": partial(make_colqwen, model_class="ColQwen2Model", vision=QWEN2_VISION),
     "colqwen2.5": partial(make_colqwen, model_class="ColQwen25Model", vision=QWEN25_VISION, causal=False),
     "colqwen3": partial(make_colqwen, model_class="ColQwen3Model", vision=QWEN3_VISION, text=QWEN3_TEXT),
+    "colqwen3.5": partial(make_colqwen, model_class="ColQwen35Model", vision=QWEN35_VISION, text=QWEN35_TEXT),
+    "colvec": partial(make_colqwen, model_class="ColQwen35Model", vision=QWEN35_VISION, text=QWEN35_TEXT, causal=False),
+    "colgemma3": make_colgemma3,
     "colmodernvbert": make_colmodernvbert,
     "nemotron": make_nemotron,
     "nemotron-qwen3": make_nemotron_qwen3,

@@ -25,6 +25,7 @@ class Nano(BackboneEncoder):
     """Encodes page pixels; a query has one vector per word, scaled by its inverse document frequency."""
 
     family = FAMILY
+    truncatable = False  # null dimensions carry the weights of vectors
     page_pixels = 900_000  # slightly more than 1,600 patches of 16 x 32, to resize from
 
     def __init__(
