@@ -1,0 +1,170 @@
+"""Families added by data: reference classes, names of weights, layers, truncated dimensions."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn.functional import normalize
+from transformers import Gemma3Model, Qwen3_5Model
+
+import anchorfold
+from anchorfold.attention.layer_settings import default_settings
+from anchorfold.backbones.catalogue import KNOWN
+from anchorfold.backbones.colqwen_layouts import LAYOUTS, find_layout
+from anchorfold.errors import AssumedLayoutWarning, CheckpointError, MismatchError, UntrainedDimensionsWarning
+from anchorfold.explanation import explain
+
+
+@pytest.fixture
+def copy(checkpoints, tmp_path):
+    """A copy of a checkpoint with changes to its configuration and other names of weights."""
+
+    def write(kind, rename=lambda key: key, name="copy", **config):
+        folder = shutil.copytree(checkpoints[kind], tmp_path / name)
+        weights = {rename(key): weight for key, weight in load_file(folder / "model.safetensors").items()}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        written = json.loads((folder / "config.json").read_text()) | config
+        (folder / "config.json").write_text(json.dumps({k: v for k, v in written.items() if v is not None}))
+        return folder
+
+    return write
+
+
+def reference_vectors(model_class, folder, inputs, causal=True):
+    """Vectors of the class in transformers and the projection in the file, as colpali-engine computes them."""
+    weights = load_file(folder / "model.safetensors")
+    config = model_class.config_class.from_pretrained(folder)
+    config.text_config.is_causal = causal
+    plain = model_class.from_pretrained(folder, config=config).eval()
+    for layer in plain.language_model.layers:
+        if hasattr(layer, "self_attn") and not causal:
+            layer.self_attn.is_causal = False
+    with torch.no_grad():
+        hidden = plain(**inputs, use_cache=False).last_hidden_state
+    return normalize(hidden @ weights["custom_text_proj.weight"].T + weights["custom_text_proj.bias"], dim=-1)
+
+
+class TestQwen35:
+    @pytest.mark.parametrize(("kind", "causal"), [("colqwen3.5", True), ("colvec", False)])
+    def test_equals_the_reference_class(self, checkpoints, models, images, kind, causal):
+        model = models[kind]
+        batch = model.prepare_pages(images[:2])
+        expected = reference_vectors(Qwen3_5Model, checkpoints[kind], batch.inputs, causal)
+        for page, vectors, visual in zip(model.encode_documents(images[:2]), expected, batch.visual, strict=True):
+            torch.testing.assert_close(page.vectors, vectors[visual], atol=1e-5, rtol=0)
+        inputs, mask = model.prepare_queries(["net revenue", "a"])
+        expected = reference_vectors(Qwen3_5Model, checkpoints[kind], inputs, causal)
+        for query, vectors, scored in zip(model.encode_queries(["net revenue", "a"]), expected, mask, strict=True):
+            torch.testing.assert_close(query, vectors[scored.bool()], atol=1e-5, rtol=0)
+
+    def test_only_layers_with_full_attention_are_read(self, models):
+        model = models["colvec"]
+        types = model.model.config.text_config.layer_types
+        assert [m.layer_idx for m in model.attention_layers] == [i for i, t in enumerate(types) if t[0] == "f"]
+        assert model.layer_settings.layers == len(model.attention_layers) == 4
+        published = default_settings("colqwen3.5", 8)  # 32 layers, a quarter of them with full attention
+        assert published.window == (5, 6)
+
+    def test_webai(self, copy, models, images):
+        """`vlm.` before the names, 640 dimensions as `embed_dim`, the mask declared at the top of the configuration."""
+        folder = copy(
+            "colvec", lambda key: key if key.startswith("custom") else f"vlm.model.{key}",
+            model_type="colqwen3_5", embed_dim=16, embedding_dim=None, is_causal=False,
+        )  # fmt: skip
+        config = json.loads((folder / "config.json").read_text())
+        del config["text_config"]["is_causal"]
+        (folder / "config.json").write_text(json.dumps(config))
+        with pytest.warns(AssumedLayoutWarning, match="prompts are assumed"):
+            model = anchorfold.load(folder)
+        assert not model.is_causal
+        pages = (m.encode_documents(images[:1])[0].vectors for m in (model, models["colvec"]))
+        assert torch.equal(*pages)
+        assert LAYOUTS["colqwen3_5"].visual_tokens == 1792
+
+    def test_evie(self, copy, models, images):
+        """One projection for several dimensions; its configuration does not declare the mask."""
+        folder = copy("colqwen3.5", embedding_dim=None, dim=16, embed_dim=8, head_dims=[8, 16], mrl_prefix=True)
+        assert anchorfold.load(folder).is_causal
+        model = anchorfold.load(folder, bidirectional=True, dim=8)
+        assert not model.is_causal
+        assert [known.needs_option for known in KNOWN if "EVIE" in known.name] == [True, True]
+
+
+class TestColGemma3:
+    def test_equals_the_reference_class(self, checkpoints, models, images):
+        model = models["colgemma3"]
+        batch = model.prepare_pages(images[:2])
+        expected = reference_vectors(Gemma3Model, checkpoints["colgemma3"], batch.inputs)
+        for page, vectors, visual in zip(model.encode_documents(images[:2]), expected, batch.visual, strict=True):
+            torch.testing.assert_close(page.vectors, vectors[visual], atol=1e-5, rtol=0)
+
+    def test_prompts(self, models, images):
+        model = models["colgemma3"]
+        assert model.tokenizer.padding_side == "left"
+        text = model.tokenizer.decode(model.prepare_queries(["net revenue"])[0]["input_ids"][0])
+        assert "user" in text
+        assert "net revenue" in text
+        types = model.prepare_pages(images[:1])
+        assert torch.equal(types.inputs["token_type_ids"].bool(), types.visual)
+
+    def test_without_its_projection(self, copy):
+        folder = copy("colgemma3", lambda key: key.replace("custom_text_proj", "lm_head.x"))
+        with pytest.raises(CheckpointError, match="2 weights missing"):
+            anchorfold.load(folder)
+
+
+class TestSharedLayouts:
+    def test_sauerkraut(self, copy, models):
+        folder = copy("colqwen3", name="SauerkrautLM-ColQwen3-2b-v0.1")
+        model = anchorfold.load(folder)
+        assert model.layout.query_prompt.startswith("Query: ")
+        assert models["colqwen3"].layout.query_prompt.startswith("{text}")
+        assert find_layout("VAGOsolutions/SauerkrautLM-ColQwen3-8b-v0.1", "colqwen3") is model.layout
+
+    def test_nemoretriever_v1(self, copy, models, images):
+        names = {"model_type": "llama_nemoretrievercolembed", "architectures": ["llama_NemoRetrieverColEmbed"]}
+        model = anchorfold.load(copy("nemotron", **names))
+        assert torch.equal(*(m.encode_documents(images[:1])[0].vectors for m in (model, models["nemotron"])))
+        with pytest.raises(CheckpointError, match="add max_input_tiles to its config"):
+            anchorfold.load(copy("nemotron", name="untold", **names, max_input_tiles=None))
+
+
+class TestTruncatedDimensions:
+    def test_vectors_are_leading_components(self, checkpoints, models, images):
+        for kind in ("colqwen3", "colgemma3"):
+            with pytest.warns(UntrainedDimensionsWarning, match="not known to have been trained"):
+                model = anchorfold.load(checkpoints[kind], dim=5)
+            assert model.dim == 5
+            assert model.fingerprint != models[kind].fingerprint
+            full, small = (m.encode_documents(images[:1])[0].vectors for m in (models[kind], model))
+            torch.testing.assert_close(small, normalize(full[:, :5], dim=-1))
+            full, small = (m.encode_queries(["net revenue"])[0] for m in (models[kind], model))
+            torch.testing.assert_close(small, normalize(full[:, :5], dim=-1))
+
+    def test_known_dimensions_do_not_warn(self, copy, recwarn):
+        folder = copy("colqwen3.5", head_dims=[8, 16], mrl_prefix=True)
+        assert anchorfold.load(folder, dim=8).dim == 8
+        assert not [w for w in recwarn if w.category is UntrainedDimensionsWarning]
+
+    def test_invalid_dimensions(self, checkpoints):
+        for dim in (0, 17):
+            with pytest.raises(ValueError, match=f"must be between 1 and the 16 dimensions of .*, got {dim}"):
+                anchorfold.load(checkpoints["colqwen3"], dim=dim)
+        with pytest.raises(ValueError, match="vectors of nano cannot be truncated"):
+            anchorfold.load("nano", dim=64)
+
+    @pytest.mark.filterwarnings("ignore")
+    def test_an_index_stores_them(self, checkpoints, images, tmp_path):
+        (tmp_path / "pages").mkdir()
+        images[0].save(tmp_path / "pages" / "a.png")
+        index = anchorfold.Index.create(tmp_path / "i", str(checkpoints["colgemma3"]), dim=5)
+        index.add(tmp_path / "pages")
+        again = anchorfold.Index.open(tmp_path / "i")
+        assert again.encoder.dim == 5
+        (hit,) = again.search("net revenue", top_k=1)
+        assert hit.document.endswith("a.png")
+        assert explain(again, "net revenue", hit.document, hit.page, compare_full=False).image is not None
+        with pytest.raises(MismatchError, match="vectors of 5 dimensions, not of 8"):
+            anchorfold.Index.open_or_create(tmp_path / "i", dim=8)
