@@ -11,7 +11,7 @@ import pytest
 from anchorfold.errors import InvalidArgumentError
 from anchorfold.quantization.codec import BITS, Coding
 from anchorfold.retrieval import kernels
-from anchorfold.retrieval.kernels import Tokens, maxsim
+from anchorfold.retrieval.kernels import Tokens, maxsim, rescore
 from tests.retrieval.kernels import available_kernels, each_kernel
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +66,61 @@ def test_large_dimensions(bits):
     for name in each_kernel():
         scores, errors = maxsim(*case)
         assert np.allclose(scores, expected, atol=float(errors.max()) + 1e-4), name
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("dim", [3, 24, 129, 320])
+def test_all_kernels_rescore_pages_to_the_same_bits(bits, dim):
+    rng = np.random.default_rng(bits * dim)
+    coding, codes, scales, starts, pages, _ = random_case(rng, dim, bits)
+    query = rng.normal(size=(int(rng.integers(1, 40)), dim)) / dim**0.5
+    values = Tokens.of([query], coding).values
+    pages = pages[starts[pages + 1] > starts[pages]]
+    case = coding, codes, scales, starts, pages, Tokens(values, np.array([0, len(values)]))
+    scores = [rescore(*case[:5], values) for _ in each_kernel()]
+    assert all(np.array_equal(scores[0], others) for others in scores)
+    assert np.allclose(scores[0], exact_scores(*case)[0], atol=1e-5)
+    if len(pages):
+        assert rescore(*case[:4], pages[-1:], values) == scores[0][-1:]
+
+
+@pytest.mark.parametrize("length", [1e-12, 1.0, 3e4])
+def test_rows_of_any_length(length):
+    vectors = np.random.default_rng(6).normal(size=(30, 200)).astype(np.float32)
+    vectors *= length / np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors[7], vectors[8, 1:] = 0, 0
+    coding = Coding(200, 16)
+    tokens = Tokens.of([np.random.default_rng(7).normal(size=(20, 200))], coding)
+    case = coding, *coding.encode(vectors), np.array([0, 7, 8, 30]), np.arange(3), tokens
+    expected = exact_scores(*case)
+    for name in each_kernel():
+        scores, errors = maxsim(*case)
+        assert (np.abs(scores - expected) <= errors[0] + 1e-5 * np.abs(expected)).all(), name
+
+
+def test_damaged_floats_do_not_affect_other_pages():
+    vectors = np.random.default_rng(8).normal(size=(40, 128)).astype(np.float32)
+    vectors[3, 5], vectors[4, 6] = np.nan, np.inf
+    coding = Coding(128, 16)
+    tokens = Tokens.of([np.random.default_rng(9).normal(size=(12, 128))], coding)
+    case = coding, *coding.encode(vectors), np.array([0, 10, 20, 40]), np.arange(3), tokens
+    for _ in each_kernel():
+        assert np.allclose(maxsim(*case)[0][0, 1:], exact_scores(*case)[0, 1:], rtol=1e-3)
+
+
+def test_queries_with_nan_are_refused():
+    with pytest.raises(InvalidArgumentError, match="NaN or infinite"):
+        Tokens.of([np.full((2, 8), np.nan)], Coding(8, 16))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_can_search():
+    case = random_case(np.random.default_rng(10), 128, 8)
+    expected = maxsim(*case)[0]
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(maxsim(*case)[0], expected) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.parametrize("bits", [16, 8, 4, 2, 1])

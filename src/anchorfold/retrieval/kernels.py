@@ -1,7 +1,8 @@
 """MaxSim kernels: a compiled library (`maxsim.c`) if the installation has one, else NumPy.
 
-Both score lists of pages directly on stored codes and return the same scores up to rounding. The environment variable
-`ANCHORFOLD_KERNEL` selects one of `numpy`, `baseline`, `avx2`, `avx512` and `avx512vnni`.
+`maxsim` scores lists of pages directly on stored codes; scores of different kernels agree within an error bound.
+`rescore` returns the same bits with every kernel. The environment variable `ANCHORFOLD_KERNEL` selects one of `numpy`,
+`baseline`, `avx2`, `avx512` and `avx512vnni`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ LIBRARY = Path(__file__).with_name("_maxsim.so")
 VARIABLE = "ANCHORFOLD_KERNEL"
 LEVELS = ("baseline", "avx2", "avx512", "avx512vnni")  # each includes the ones before
 BLOCK = 1 << 20  # components that NumPy unpacks at a time
+SUMS = 16  # partial sums per inner product when pages are rescored
 
 
 class _Request(ctypes.Structure):
@@ -47,9 +49,15 @@ class Tokens:
 
     @classmethod
     def of(cls, queries: Sequence[Any], coding: Coding) -> Tokens:
-        """Rotate queries, `(tokens, d)` each."""
+        """Rotate queries, `(tokens, d)` each.
+
+        Raises:
+            InvalidArgumentError: a query contains NaN or infinite values.
+        """
         # One by one, because a product with more rows may round differently.
         arrays = [coding.rotate_queries(np.asarray(query, np.float32).reshape(-1, coding.dim)) for query in queries]
+        if not all(np.isfinite(array).all() for array in arrays):
+            raise InvalidArgumentError("a query vector contains NaN or infinite values: check the query encoder.")
         starts = np.concatenate(([0], np.cumsum([len(array) for array in arrays], dtype=np.int64)))
         return cls(np.concatenate([np.zeros((0, coding.components), np.float32), *arrays]), starts)
 
@@ -111,23 +119,55 @@ def maxsim(
         Scores `(q, p)`, minus infinity for pages without vectors, and the bounds `(q,)` of their absolute error beyond
         the rounding of float32.
     """
-    name, queries = kernel(), len(tokens.starts) - 1
+    queries = len(tokens.starts) - 1
     scores, errors = np.empty((queries, len(pages)), np.float32), np.zeros(queries, np.float32)
     if not len(tokens.values) or not len(pages):
         scores[:] = 0
-        return scores, errors
-    if name == "numpy":
+    elif kernel() == "numpy":
         _numpy_maxsim(coding, codes, scales, starts, pages, tokens, scores)
-        return scores, errors
+    else:
+        _call("maxsim", coding, codes, scales, starts, pages, tokens, scores, errors)
+    return scores, errors
+
+
+def rescore(
+    coding: Coding, codes: np.ndarray, scales: np.ndarray, starts: np.ndarray, pages: np.ndarray, tokens: np.ndarray
+) -> np.ndarray:
+    """Return the `(p,)` float32 scores of pages for the rotated tokens of one query.
+
+    The order of all operations is fixed, so that every kernel and every list of pages gives the same bits.
+
+    Args:
+        coding: encoding of the codes.
+        codes: `(V, row_bytes)` uint8, contiguous.
+        scales: `(V,)` float16; empty for floats.
+        starts: `(n + 1,)` int64, the first row of each page and the end.
+        pages: `(p,)` int64, the pages to score; they must have vectors.
+        tokens: `(t, components)` float32.
+    """
+    if kernel() == "numpy":
+        parts = zip(starts[pages].tolist(), starts[pages + 1].tolist(), strict=True)
+        return np.array([_numpy_rescore(coding, codes[a:b], scales[a:b], tokens) for a, b in parts], np.float32)
+    scores = np.empty((1, len(pages)), np.float32)
+    query = Tokens(np.ascontiguousarray(tokens), np.array([0, len(tokens)]))
+    _call("rescore", coding, codes, scales, starts, pages, query, scores, np.zeros(1, np.float32))
+    first: np.ndarray = scores[0]
+    return first
+
+
+def _call(
+    function: str, coding: Coding, codes: np.ndarray, scales: np.ndarray, starts: np.ndarray, pages: np.ndarray,
+    tokens: Tokens, scores: np.ndarray, errors: np.ndarray,
+) -> None:  # fmt: skip
+    """Call a function of the library, which writes scores and error bounds."""
     pages, starts = np.ascontiguousarray(pages, np.int64), np.ascontiguousarray(starts, np.int64)
     request = _Request(
         codes.ctypes.data, None if coding.is_float else scales.ctypes.data, starts.ctypes.data, pages.ctypes.data,
         len(pages), coding.bits, coding.row_bytes, tokens.values.ctypes.data, *tokens.values.shape,
-        tokens.starts.ctypes.data, queries, scores.ctypes.data, len(pages), errors.ctypes.data, processors(),
+        tokens.starts.ctypes.data, len(scores), scores.ctypes.data, len(pages), errors.ctypes.data, processors(),
     )  # fmt: skip
-    if getattr(_library(), f"maxsim_{name}")(ctypes.byref(request)):
+    if getattr(_library(), f"{function}_{kernel()}")(ctypes.byref(request)):
         raise MemoryError(f"no memory to score {len(pages)} pages.")
-    return scores, errors
 
 
 def _numpy_maxsim(
@@ -147,6 +187,21 @@ def _numpy_maxsim(
         best = np.maximum.reduceat(products, firsts, axis=0)
         for query, (a, b) in enumerate(zip(tokens.starts[:-1].tolist(), tokens.starts[1:].tolist(), strict=True)):
             scores[query, chosen] = best[:, a:b].sum(1)
+
+
+def _numpy_rescore(coding: Coding, codes: np.ndarray, scales: np.ndarray, tokens: np.ndarray) -> np.float32:
+    """Score one page as `rescore` in `maxsim.c` does: 16 sums of every 16th product, added in halves."""
+    width = -(-coding.components // SUMS) * SUMS
+    rows, padded = np.zeros((len(codes), 1, width), np.float32), np.zeros((len(tokens), width), np.float32)
+    rows[:, 0, : coding.components], padded[:, : coding.components] = coding.unpack(codes), tokens
+    sums = np.zeros((len(codes), len(tokens), SUMS), np.float32)
+    for at in range(0, width, SUMS):
+        sums += rows[:, :, at : at + SUMS] * padded[:, at : at + SUMS]
+    while sums.shape[2] > 1:
+        sums = sums[:, :, : sums.shape[2] // 2] + sums[:, :, sums.shape[2] // 2 :]
+    products = sums[:, :, 0] if coding.is_float else sums[:, :, 0] * scales[:, None].astype(np.float32)
+    score: np.float32 = np.fmax.reduce(products, axis=0).cumsum(dtype=np.float32)[-1]
+    return score
 
 
 def sum_gains(bounds: np.ndarray, pages: np.ndarray, probed: np.ndarray, values: np.ndarray, rows: int) -> np.ndarray:

@@ -4,11 +4,12 @@
    are those of GCC and Clang, so every path is correct on any processor; intrinsics are used where plain C is slower.
 
    Three methods compute the inner products of a block of rows with all tokens:
-   - 16 and 32 bits: rows are converted to float32 and multiplied with float32 tokens.
+   - 32 and 16 bits: rows are converted to float32 and multiplied with float32 tokens. With VNNI and many tokens, 16-bit
+     rows and tokens are rounded to int16.
    - 8 bits: rows are unpacked to int16 and multiplied with tokens rounded to int16.
    - 4, 2 and 1 bits: four bits of a row index a table of 12-bit partial sums per token (pshufb or tbl); without such an
-     instruction, and at 4 bits with many tokens or components, as for 8 bits.
-   Rounding of tokens is bounded: `errors` receives an upper bound of the absolute error of the scores of each query. */
+     instruction, and at 4 and 2 bits with many tokens or components, as for 8 bits.
+   Rounding is bounded: `errors` receives an upper bound of the absolute error of the scores of each query. */
 
 #include <math.h>
 #include <pthread.h>
@@ -39,6 +40,7 @@ enum {
     CHUNK = 128,           /* components per block: a block of rows and of tokens fit into the L1 cache */
     TABLE_ROWS = 2 * BYTES < 32 ? 32 : 2 * BYTES,
     TABLE_BYTES = 256,     /* code bytes per row and table block: 512 sums of 6 bits fit into 16 bits */
+    ROUNDED_TOKENS = 8,    /* tokens above which 16-bit rows are rounded to int16, with VNNI */
     PAGES = 16,            /* pages that a thread takes at a time */
     MAX_THREADS = 64,
 };
@@ -68,12 +70,12 @@ typedef float floats __attribute__((vector_size(BYTES)));
 typedef int32_t ints __attribute__((vector_size(BYTES)));
 typedef floats floats_at __attribute__((aligned(4), may_alias));
 typedef ints ints_at __attribute__((aligned(4), may_alias));
-#if BYTES > 16
-typedef float half_floats __attribute__((vector_size(BYTES / 2)));
-typedef int32_t half_ints __attribute__((vector_size(BYTES / 2)));
-typedef half_floats half_floats_at __attribute__((aligned(4), may_alias));
-typedef half_ints half_ints_at __attribute__((aligned(4), may_alias));
-#endif
+typedef int32_t int_at __attribute__((aligned(4), may_alias));
+typedef int64_t long_at __attribute__((aligned(4), may_alias));
+typedef float quad __attribute__((vector_size(16)));
+typedef int32_t quad_ints __attribute__((vector_size(16)));
+typedef int64_t longs __attribute__((vector_size(BYTES)));
+typedef quad quad_at __attribute__((aligned(4), may_alias));
 
 static inline float half_to_float(uint16_t half) {
     union { uint32_t bits; float value; } number = {(uint32_t)(half & 0x7fff) << 13};
@@ -98,18 +100,37 @@ static void halves_to_floats(const uint16_t *restrict halves, float *restrict va
     for (; i < count; i++) values[i] = half_to_float(halves[i]);
 }
 
+static inline quad maximum_of_quads(quad a, quad b) {
+#if defined(__x86_64__)
+    return (quad)_mm_max_ps((__m128)a, (__m128)b);
+#elif defined(__aarch64__)
+    return (quad)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
+#else
+    quad_ints above = a > b;
+    return (quad)((above & (quad_ints)a) | (~above & (quad_ints)b));
+#endif
+}
+
 static inline floats maximum(floats a, floats b) {
 #if defined(__AVX512F__)
     return (floats)_mm512_max_ps((__m512)a, (__m512)b);
 #elif defined(__AVX2__)
     return (floats)_mm256_max_ps((__m256)a, (__m256)b);
-#elif defined(__x86_64__)
-    return (floats)_mm_max_ps((__m128)a, (__m128)b);
-#elif defined(__aarch64__)
-    return (floats)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
 #else
-    ints above = a > b;
-    return (floats)((above & (ints)a) | (~above & (ints)b));
+    return maximum_of_quads(a, b);
+#endif
+}
+
+/* Explicit, because the file is compiled without contraction: rescoring must round alike on every processor. */
+static inline floats multiply_add(floats sum, floats a, floats b) {
+#if defined(__AVX512F__)
+    return (floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
+#elif defined(__AVX2__)
+    return (floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
+#elif defined(__aarch64__)
+    return (floats)vfmaq_f32((float32x4_t)sum, (float32x4_t)a, (float32x4_t)b);
+#else
+    return sum + a * b;
 #endif
 }
 
@@ -128,77 +149,96 @@ static inline ints multiply_pairs(ints sum, ints a, ints b) {
 #endif
 }
 
-#if BYTES > 16
-static inline half_ints multiply_half_pairs(half_ints sum, half_ints a, half_ints b) {
+/* Repeat PARTS elements of 4 bytes. */
+static inline ints repeat_1(const void *elements) { return (ints){0} + *(const int_at *)elements; }
+static inline ints repeat_2(const void *elements) { return (ints)((longs){0} + *(const long_at *)elements); }
 #if BYTES == 64
-    return sum + (half_ints)_mm256_madd_epi16((__m256i)a, (__m256i)b);
-#else
-    return sum + (half_ints)_mm_madd_epi16((__m128i)a, (__m128i)b);
-#endif
+static inline ints repeat_4(const void *elements) {
+    return (ints)_mm512_broadcast_i32x4(_mm_loadu_si128(elements));
 }
 #endif
 
-/* Register-blocked products of COUNT rows (stride CHUNK * 4 bytes) with COLUMNS vectors of tokens, added to `sums`. */
-#define FLOAT_TILE(NAME, VECTOR, COUNT, COLUMNS)                                                                   \
-    static void NAME(const float *restrict rows, const float *restrict tokens, long steps, float *restrict sums,   \
-                     long stride) {                                                                                \
-        enum { WIDTH = sizeof(VECTOR) / 4 };                                                                       \
-        VECTOR sum[COUNT][COLUMNS];                                                                                \
-        for (int r = 0; r < COUNT; r++)                                                                            \
-            for (int c = 0; c < COLUMNS; c++) sum[r][c] = *(const VECTOR##_at *)(sums + r * stride + c * WIDTH);   \
-        for (long i = 0; i < steps; i++, tokens += COLUMNS * WIDTH) {                                              \
-            VECTOR token[COLUMNS];                                                                                 \
-            for (int c = 0; c < COLUMNS; c++) token[c] = *(const VECTOR##_at *)(tokens + c * WIDTH);               \
-            for (int r = 0; r < COUNT; r++)                                                                        \
-                for (int c = 0; c < COLUMNS; c++) sum[r][c] += rows[r * CHUNK + i] * token[c];                     \
-        }                                                                                                          \
-        for (int r = 0; r < COUNT; r++)                                                                            \
-            for (int c = 0; c < COLUMNS; c++) *(VECTOR##_at *)(sums + r * stride + c * WIDTH) = sum[r][c];         \
-    }
+/* Add a vector, or the sums of PARTS neighbouring lanes, to `target`. */
+static inline void add_1(float *target, floats sum) { *(floats_at *)target += sum; }
+#if BYTES == 64
+static inline void add_2(float *target, floats sum) {
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 0, 0, 0, 0, 0, 0, 0, 0);
+    sum += (floats)_mm512_permute_ps((__m512)sum, 0xb1);
+    __m256 low = _mm512_castps512_ps256(_mm512_permutexvar_ps(even, (__m512)sum));
+    _mm256_storeu_ps(target, _mm256_loadu_ps(target) + low);
+}
+static inline void add_4(float *target, floats sum) {
+    const __m512i every_fourth = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    sum += (floats)_mm512_permute_ps((__m512)sum, 0xb1);
+    sum += (floats)_mm512_permute_ps((__m512)sum, 0x4e);
+    *(quad_at *)target += (quad)_mm512_castps512_ps128(_mm512_permutexvar_ps(every_fourth, (__m512)sum));
+}
+#elif BYTES == 32
+static inline void add_2(float *target, floats sum) {
+    sum += (floats)_mm256_permute_ps((__m256)sum, 0xb1);
+    __m256 even = _mm256_permutevar8x32_ps((__m256)sum, _mm256_setr_epi32(0, 2, 4, 6, 0, 0, 0, 0));
+    *(quad_at *)target += (quad)_mm256_castps256_ps128(even);
+}
+#endif
 
-#define INTEGER_TILE(NAME, VECTOR, FLOATS, COUNT, COLUMNS, MULTIPLY)                                               \
-    static void NAME(const int32_t *restrict rows, const int32_t *restrict tokens, long steps,                     \
-                     float *restrict sums, long stride) {                                                          \
-        enum { WIDTH = sizeof(VECTOR) / 4 };                                                                       \
+/* Register-blocked products of COUNT rows of ROW_BYTES with a tile of tokens, times the factor of each row, added to
+   `sums`.
+
+   The elements of rows and tokens have 4 bytes: a float or two int16. A tile has COLUMNS vectors of tokens. With PARTS
+   above 1 it has LANES / PARTS tokens, and a vector contains PARTS elements of each: few tokens fill all lanes. */
+#define TILE(NAME, VECTOR, ROW_BYTES, COUNT, COLUMNS, PARTS, MULTIPLY)                                             \
+    static void NAME(const char *restrict rows, const char *restrict tokens, long steps,                           \
+                     const float *restrict factors, float *restrict sums, long stride) {                           \
         VECTOR sum[COUNT][COLUMNS];                                                                                \
         for (int r = 0; r < COUNT; r++)                                                                            \
             for (int c = 0; c < COLUMNS; c++) sum[r][c] = (VECTOR){0};                                             \
-        for (long i = 0; i < steps; i++, tokens += COLUMNS * WIDTH) {                                              \
+        for (long i = 0; i < steps; i += PARTS, tokens += COLUMNS * BYTES) {                                       \
             VECTOR token[COLUMNS];                                                                                 \
-            for (int c = 0; c < COLUMNS; c++) token[c] = *(const VECTOR##_at *)(tokens + c * WIDTH);               \
-            for (int r = 0; r < COUNT; r++)                                                                        \
-                for (int c = 0; c < COLUMNS; c++)                                                                  \
-                    sum[r][c] = MULTIPLY(sum[r][c], (VECTOR){0} + rows[r * CHUNK / 2 + i], token[c]);              \
+            for (int c = 0; c < COLUMNS; c++) token[c] = *(const VECTOR##_at *)(tokens + c * BYTES);               \
+            for (int r = 0; r < COUNT; r++) {                                                                      \
+                VECTOR row = (VECTOR)repeat_##PARTS(rows + r * ROW_BYTES + 4 * i);                                 \
+                for (int c = 0; c < COLUMNS; c++) sum[r][c] = MULTIPLY(sum[r][c], row, token[c]);                  \
+            }                                                                                                      \
         }                                                                                                          \
         for (int r = 0; r < COUNT; r++)                                                                            \
             for (int c = 0; c < COLUMNS; c++)                                                                      \
-                *(FLOATS##_at *)(sums + r * stride + c * WIDTH) += __builtin_convertvector(sum[r][c], FLOATS);     \
+                add_##PARTS(sums + r * stride + c * LANES, __builtin_convertvector(sum[r][c], floats) * factors[r]); \
     }
+#define TILES(SUFFIX, COUNT, COLUMNS, PARTS)                                                                       \
+    TILE(float_tile_##SUFFIX, floats, 4 * CHUNK, COUNT, COLUMNS, PARTS, multiply_add)                              \
+    TILE(integer_tile_##SUFFIX, ints, 2 * CHUNK, COUNT, COLUMNS, PARTS, multiply_pairs)
+typedef void Tile(const char *, const char *, long, const float *, float *, long);
 
 #if BYTES == 64 || defined(__aarch64__)
 enum { WIDE_ROWS = 12 };  /* 32 registers */
-FLOAT_TILE(float_tile_2, floats, 12, 2)
-INTEGER_TILE(integer_tile_2, ints, floats, 12, 2, multiply_pairs)
+TILES(double, 12, 2, 1)
 #else
 enum { WIDE_ROWS = 6 };   /* 16 registers */
-FLOAT_TILE(float_tile_2, floats, 6, 2)
-INTEGER_TILE(integer_tile_2, ints, floats, 6, 2, multiply_pairs)
+TILES(double, 6, 2, 1)
 #endif
-FLOAT_TILE(float_tile, floats, 12, 1)
-INTEGER_TILE(integer_tile, ints, floats, 12, 1, multiply_pairs)
-#if BYTES > 16
-FLOAT_TILE(half_float_tile, half_floats, 12, 1)
-INTEGER_TILE(half_integer_tile, half_ints, half_floats, 12, 1, multiply_half_pairs)
+TILES(single, 12, 1, 1)
+#if BYTES == 64
+TILES(half, 12, 1, 2)
+TILES(quarter, 12, 1, 4)
+enum { SMALLEST = LANES / 4 };
+#define SMALL_TILES {float_tile_half, integer_tile_half}, {float_tile_quarter, integer_tile_quarter}
+#elif BYTES == 32
+TILES(half, 12, 1, 2)
 enum { SMALLEST = LANES / 2 };
+#define SMALL_TILES {float_tile_half, integer_tile_half}
 #else
-#define half_float_tile float_tile
-#define half_integer_tile integer_tile
 enum { SMALLEST = LANES };
+#define SMALL_TILES
 #endif
+/* Tiles of 2 * LANES, LANES, LANES / 2 and LANES / 4 tokens. */
+static Tile *const tiles[][2] = {
+    {float_tile_double, integer_tile_double}, {float_tile_single, integer_tile_single}, SMALL_TILES};
 
 /* Number of tokens of the next tile. */
 static long tile_width(long remaining) {
-    return remaining > LANES ? 2 * LANES : remaining > SMALLEST ? LANES : SMALLEST;
+    long width = 2 * LANES;
+    while (width > SMALLEST && remaining <= width / 2) width /= 2;
+    return width;
 }
 
 static long padded_tokens(long count) {
@@ -210,6 +250,7 @@ static long padded_tokens(long count) {
 typedef struct {
     const Request *request;
     int tables;           /* whether table look-ups are used */
+    int integer;          /* whether rows and tokens are multiplied as int16 */
     long padded;          /* tokens, padded to tiles */
     long groups;          /* look-ups per row, a multiple of 4 */
     void *packed;         /* tokens as tiles (chunk, tile, component, token), or tables (token, group, 2, 16) */
@@ -225,7 +266,7 @@ typedef struct {
     pthread_cond_t idle;
 } Scan;
 
-/* Component of a row at a position of an unpacked chunk, or -1: see unpack(). */
+/* Component of a row at a position of an unpacked chunk, or -1: see unpack_words(). */
 static long component_at(const Request *r, long first, long count, long position) {
     long component = position;
     if (r->bits < 8) {
@@ -235,97 +276,165 @@ static long component_at(const Request *r, long first, long count, long position
     return component < count ? first + component : -1;
 }
 
-static void pack_tokens(Scan *scan) {
-    const Request *r = scan->request;
-    int integer = r->bits <= 8;
-    float most = (float)(r->bits == 8 ? 127 : (1 << r->bits) - 1);
-    for (long t = 0; t < r->token_count; t++) {
-        const float *token = r->tokens + t * r->components;
-        float largest = 1e-30f, error = 0;
-        for (long i = 0; i < r->components; i++) largest = fmaxf(largest, fabsf(token[i]));
-        scan->steps[t] = integer ? largest / 32767 : 1;
-        for (long i = 0; integer && i < r->components; i++)
-            error += fabsf(token[i] - rintf(token[i] / scan->steps[t]) * scan->steps[t]);
-        scan->errors[t] = error * most;
-    }
-    float *values = scan->packed;
-    int16_t *integers = scan->packed;
+/* Round a token to int16. Returns the step; `bound` receives the largest error of a product with a row per unit of the
+   scale of the row, or of its length at 16 bits.
+
+   At 16 bits, each chunk of a row is divided by its length / 32767 and rounded, which adds up to |t|_1 / 65534 per unit of
+   its length for a chunk t of the token; the rounding error e of the token adds up to |e|. The sum over all chunks is
+   largest if their lengths are proportional to that. Sums fit into 32 bits, because no length is above 32767. */
+static float round_token(const Request *r, const float *token, int16_t *rounded, float *bound) {
+    float largest = 1e-30f, error = 0;
     for (long first = 0; first < r->components; first += CHUNK) {
-        long count = r->components - first < CHUNK ? r->components - first : CHUNK;
-        for (long t = 0; t < scan->padded;) {
-            long width = tile_width(scan->padded - t);
-            for (long i = 0; i < CHUNK; i++) {
-                long component = component_at(r, first, count, i);
-                for (long lane = 0; lane < width && component >= 0 && t + lane < r->token_count; lane++) {
-                    float value = r->tokens[(t + lane) * r->components + component];
-                    if (integer)
-                        integers[(i / 2 * width + lane) * 2 + i % 2] = (int16_t)rintf(value / scan->steps[t + lane]);
+        float squares = 0;
+        for (long i = first; i < r->components && i < first + CHUNK; i++) {
+            largest = fmaxf(largest, fabsf(token[i]));
+            squares += token[i] * token[i];
+        }
+        if (r->bits == 16) largest = fmaxf(largest, sqrtf(squares));
+    }
+    float step = largest / 32767;
+    for (long first = 0; first < r->components; first += CHUNK) {
+        float sum = 0, rest = 0, squares = 0;
+        for (long i = first; i < r->components && i < first + CHUNK; i++) {
+            rounded[i] = (int16_t)rintf(token[i] / step);
+            float difference = fabsf(token[i] - rounded[i] * step);
+            sum += fabsf(token[i]);
+            rest += difference;
+            squares += difference * difference;
+        }
+        float most = sum / 65534 + sqrtf(squares);
+        error += r->bits == 16 ? most * most : rest * (float)(r->bits == 8 ? 127 : (1 << r->bits) - 1);
+    }
+    *bound = r->bits == 16 ? sqrtf(error) * 1.01f : error;
+    return step;
+}
+
+static int pack_tokens(Scan *scan) {
+    const Request *r = scan->request;
+    float *values = scan->packed;
+    int16_t *integers = scan->packed, *rounded = calloc(r->components + 1, sizeof *rounded);
+    if (rounded == NULL) return -1;
+    for (long t = 0, start = 0; t < scan->padded; start = t) {
+        /* Tiles are the inner dimension of the chunks: see multiply(). */
+        long width = tile_width(scan->padded - t), parts = width < LANES ? LANES / width : 1;
+        for (t = start; t < start + width && t < r->token_count; t++) {
+            const float *token = r->tokens + t * r->components;
+            if (scan->integer) scan->steps[t] = round_token(r, token, rounded, &scan->errors[t]);
+            for (long first = 0; first < r->components; first += CHUNK) {
+                long count = r->components - first < CHUNK ? r->components - first : CHUNK;
+                long tile = first * scan->padded + start * CHUNK;
+                for (long i = 0; i < CHUNK; i++) {
+                    long component = component_at(r, first, count, i), element = scan->integer ? i / 2 : i;
+                    long at = (element / parts * width + t - start) * parts + element % parts;
+                    if (component < 0) continue;
+                    if (scan->integer)
+                        integers[tile + 2 * at + i % 2] = rounded[component];
                     else
-                        values[i * width + lane] = value;
+                        values[tile + at] = token[component];
                 }
             }
-            values += width * CHUNK;
-            integers += width * CHUNK;
-            t += width;
         }
+        t = start + width;
     }
+    free(rounded);
+    return 0;
 }
 
-/* Unpack `count` components of a row to floats or int16 in `target`. Below 8 bits, part k of all 16-bit words comes
-   before part k + 1, which needs shifts and masks only. */
+/* Unpack components of 1, 2 or 4 bits to int16. Part k of all 16-bit words comes before part k + 1, which needs shifts
+   and masks only. Inline, so that `bits` is a constant. */
+static inline __attribute__((always_inline)) void unpack_words(
+    const uint8_t *codes, long count, long bits, int16_t *restrict values) {
+    uint16_t words[CHUNK / 2] = {0};
+    long per_word = 16 / bits, length = (count + per_word - 1) / per_word;
+    memcpy(words, codes, count * bits / 8);
+    for (long k = 0; k < per_word; k++, values += length)
+        for (long i = 0; i < length; i++)
+            values[i] = (int16_t)(2 * (words[i] >> k * bits & ((1 << bits) - 1)) + 1 - (1 << bits));
+}
+
+/* Unpack `count` components of a row to floats or int16 in `target`. */
 static void unpack(const Request *r, const uint8_t *row, long first, long count, void *restrict target) {
-    if (r->bits == 32) {
-        memcpy(target, row + 4 * first, 4 * count);
-    } else if (r->bits == 16) {
-        halves_to_floats((const uint16_t *)row + first, target, count);
-    } else if (r->bits == 8) {
-        int16_t *restrict values = target;
-        const int8_t *codes = (const int8_t *)row + first;
-        for (long i = 0; i < count; i++) values[i] = codes[i];
-        if (count % 2) values[count] = 0;
-    } else {
-        int16_t *restrict values = target;
-        uint16_t words[CHUNK / 2] = {0};
-        long per_word = 16 / r->bits, length = (count + per_word - 1) / per_word;
-        memcpy(words, row + first * r->bits / 8, count * r->bits / 8);
-        for (long k = 0; k < per_word; k++, values += length)
-            for (long i = 0; i < length; i++)
-                values[i] = (int16_t)(2 * (words[i] >> k * r->bits & ((1 << r->bits) - 1)) + 1 - (1 << r->bits));
-        if (per_word * length % 2) *values = 0;
+    const uint8_t *codes = row + first * r->bits / 8;
+    int16_t *restrict values = target;
+    switch (r->bits) {
+        case 32: memcpy(target, codes, 4 * count); break;
+        case 16: halves_to_floats((const uint16_t *)codes, target, count); break;
+        case 8:
+            for (long i = 0; i < count; i++) values[i] = (int8_t)codes[i];
+            break;
+        case 4: unpack_words(codes, count, 4, values); break;
+        case 2: unpack_words(codes, count, 2, values); break;
+        default: unpack_words(codes, count, 1, values);
     }
 }
 
-/* Products of up to ROWS rows with all tokens, before scaling: sums (ROWS, padded). */
-static void multiply(const Scan *scan, int64_t row, long count, float *restrict sums, void *restrict buffer) {
+#if defined(__AVX512VNNI__)
+#define ROUNDS_HALVES 1
+/* Round `count` <= CHUNK halves to int16, so that their length is 32767. Returns their length. */
+static float round_halves(const uint16_t *halves, int16_t *values, long count) {
+    __m512 parts[CHUNK / 16], squares = _mm512_setzero_ps();
+    for (long i = 0; i < count; i += 16) {
+        __mmask16 mask = count - i < 16 ? (__mmask16)((1 << (count - i)) - 1) : 0xffff;
+        parts[i / 16] = _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, halves + i));
+        squares = _mm512_fmadd_ps(parts[i / 16], parts[i / 16], squares);
+    }
+    float length = sqrtf(_mm512_reduce_add_ps(squares));
+    __m512 factor = _mm512_set1_ps(length > 0 ? 32767 / length : 0);
+    for (long i = 0; i < count; i += 16) {
+        __m512i rounded = _mm512_cvtps_epi32(_mm512_mul_ps(parts[i / 16], factor));
+        _mm256_storeu_si256((void *)(values + i), _mm512_cvtsepi32_epi16(rounded));
+    }
+    return length;
+}
+#endif
+
+/* Products of up to ROWS rows with all tokens, scaled: sums (ROWS, padded). Returns the largest length of a row if rows
+   are rounded. */
+static float multiply(
+    const Scan *scan, int64_t row, long count, const float *scales, float *restrict sums, void *restrict buffer) {
     const Request *r = scan->request;
     const uint8_t *codes = r->codes + row * r->row_bytes;
-    int integer = r->bits <= 8;
-    long element = integer ? 2 : 4, stride = scan->padded;
+    long element = scan->integer ? 2 : 4, stride = scan->padded;
     const char *tokens = scan->packed;
+#ifdef ROUNDS_HALVES
+    float squares[ROWS] = {0}, factors[ROWS] = {0};
+    if (r->bits == 16 && scan->integer) scales = factors;
+#endif
     memset(sums, 0, sizeof(float) * ROWS * stride);
     for (long first = 0; first < r->components; first += CHUNK) {
         long components = r->components - first < CHUNK ? r->components - first : CHUNK;
         long unpacked = components;
         if (r->bits < 8) unpacked = (components * r->bits + 15) / 16 * 16 / r->bits;
-        for (long i = 0; i < count; i++)
-            unpack(r, codes + i * r->row_bytes, first, components, (char *)buffer + i * CHUNK * element);
-        long steps = integer ? (unpacked + 1) / 2 : unpacked;
+        long steps = (unpacked * element + 15) / 16 * 4;
+        for (long i = 0; i < count; i++) {
+            char *target = (char *)buffer + i * CHUNK * element;
+            const uint8_t *code = codes + i * r->row_bytes;
+#ifdef ROUNDS_HALVES
+            if (scan->integer && r->bits == 16) {
+                float length = round_halves((const uint16_t *)code + first, (int16_t *)target, components);
+                squares[i] += length * length;
+                factors[i] = length / 32767;
+            } else
+#endif
+                unpack(r, code, first, components, target);
+            memset(target + unpacked * element, 0, 4 * steps - unpacked * element);
+        }
         for (long t = 0; t < stride;) {
             long width = tile_width(stride - t), rows = width == 2 * LANES ? WIDE_ROWS : 12;
+            Tile *tile = tiles[__builtin_ctzl(2 * LANES / width)][scan->integer];
             for (long i = 0; i < count; i += rows) {
-                void *block = (char *)buffer + i * CHUNK * element;
-                float *target = sums + i * stride + t;
-                if (integer)
-                    (width == 2 * LANES ? integer_tile_2 : width == LANES ? integer_tile : half_integer_tile)(
-                        block, (const void *)tokens, steps, target, stride);
-                else
-                    (width == 2 * LANES ? float_tile_2 : width == LANES ? float_tile : half_float_tile)(
-                        block, (const void *)tokens, steps, target, stride);
+                const char *block = (const char *)buffer + i * CHUNK * element;
+                tile(block, tokens, steps, scales + i, sums + i * stride + t, stride);
             }
             tokens += width * CHUNK * element;
             t += width;
         }
     }
+    float largest = 0;
+#ifdef ROUNDS_HALVES
+    for (long i = 0; i < count; i++) largest = fmaxf(largest, sqrtf(squares[i]));
+#endif
+    return largest;
 }
 
 #ifdef HAS_TABLES
@@ -507,13 +616,28 @@ static float largest_of(const float *values, long count, float best) {
 
 #endif
 
+/* Update the maxima of tokens with `count` rows of products. */
+static void update_maxima(const float *products, long count, long padded, float *best) {
+    long t = 0;
+    for (; t + LANES <= padded; t += LANES) {
+        floats most = *(const floats_at *)(best + t);
+        for (long k = 0; k < count; k++) most = maximum(*(const floats_at *)(products + k * padded + t), most);
+        *(floats_at *)(best + t) = most;
+    }
+    for (; t < padded; t += 4) {
+        quad most = *(const quad_at *)(best + t);
+        for (long k = 0; k < count; k++) most = maximum_of_quads(*(const quad_at *)(products + k * padded + t), most);
+        *(quad_at *)(best + t) = most;
+    }
+}
+
 /* Sum the maxima of each query's tokens and reset them. */
 static void finish_page(const Scan *scan, int64_t position, float *best) {
     const Request *r = scan->request;
     for (long q = 0; q < r->query_count; q++) {
         float sum = 0;
         for (long t = r->query_starts[q]; t < r->query_starts[q + 1]; t++)
-            sum += scan->tables ? best[t] : best[t] * scan->steps[t];
+            sum += scan->integer && !scan->tables ? best[t] * scan->steps[t] : best[t];
         r->scores[q * r->score_stride + position] = sum;
     }
     for (long t = 0; t < scan->padded; t++) best[t] = -INFINITY;
@@ -527,7 +651,7 @@ static void work(Scan *scan) {
     float *best = malloc(sizeof(float) * scan->padded);
     float *products = malloc(sizeof(float) * scan->padded * block);
     void *buffer = aligned_alloc(64, (size + 63) / 64 * 64);
-    float scales[TABLE_ROWS > ROWS ? TABLE_ROWS : ROWS], largest_scale = r->scales ? 0 : 1;
+    float scales[TABLE_ROWS > ROWS ? TABLE_ROWS : ROWS], largest_scale = 0;
     int failed = !(best && products && buffer);
     if (!failed) {
         memset(buffer, 0, size);
@@ -555,7 +679,7 @@ static void work(Scan *scan) {
                     look_up_products(scan, row, count, scales, products, buffer);
                 else
 #endif
-                    multiply(scan, row, count, products, buffer);
+                    largest_scale = fmaxf(largest_scale, multiply(scan, row, count, scales, products, buffer));
                 for (long k = 0; k < count;) {
                     while (r->starts[r->pages[i] + 1] == row + k) finish_page(scan, i++, best);
                     int64_t stop = r->starts[r->pages[i] + 1];
@@ -566,11 +690,7 @@ static void work(Scan *scan) {
                             best[t] = largest_of(products + t * TABLE_ROWS + k, until - k, best[t]);
                     else
 #endif
-                        for (; k < until; k++)
-                            for (long t = 0; t < scan->padded; t++) {
-                                float value = products[k * scan->padded + t] * scales[k];
-                                best[t] = value > best[t] ? value : best[t];
-                            }
+                        update_maxima(products + k * scan->padded, until - k, scan->padded, best);
                     k = until;
                 }
                 row += count;
@@ -646,8 +766,13 @@ int EXPORT(maxsim)(const Request *request) {
     pthread_mutex_init(&scan->mutex, NULL);
     pthread_cond_init(&scan->idle, NULL);
 #ifdef HAS_TABLES
-    /* At 4 bits, more tokens are faster as integers, and more components would need more pages to be rescored. */
-    scan->tables = request->bits <= 2 || (request->bits == 4 && tokens <= 8 && request->components <= 256);
+    /* Many tokens are faster as integers, and with many components tables would need more pages to be rescored. */
+    scan->tables = request->bits == 1 || (request->bits == 2 && tokens * request->components <= 65536) ||
+                   (request->bits == 4 && tokens <= 8 && request->components <= 256);
+#endif
+    scan->integer = request->bits <= 8;
+#ifdef ROUNDS_HALVES
+    scan->integer |= request->bits == 16 && tokens > ROUNDED_TOKENS;
 #endif
     scan->padded = padded_tokens(tokens);
     scan->groups = (request->row_bytes * 2 + 3) / 4 * 4;
@@ -665,7 +790,7 @@ int EXPORT(maxsim)(const Request *request) {
             failed = make_tables(scan);
         else
 #endif
-            pack_tokens(scan);
+            failed = pack_tokens(scan);
     }
     if (!failed) {
         start_threads(scan);
@@ -683,6 +808,80 @@ int EXPORT(maxsim)(const Request *request) {
     }
     release(scan);
     return failed ? -1 : 0;
+}
+
+/* Convert the components of a row to floats. `levels` has the levels of each byte, of 1, 2 or 4 bits. */
+static void floats_of_row(const Request *r, const uint8_t *row, const float *levels, float *restrict values) {
+    if (r->bits == 32) {
+        memcpy(values, row, sizeof(float) * r->components);
+    } else if (r->bits == 16) {
+        halves_to_floats((const uint16_t *)row, values, r->components);
+    } else if (r->bits == 8) {
+        for (long i = 0; i < r->row_bytes; i++) values[i] = (int8_t)row[i];
+    } else if (r->bits == 4) {
+        for (long i = 0; i < r->row_bytes; i++) memcpy(values + 2 * i, levels + 2 * row[i], 8);
+    } else if (r->bits == 2) {
+        for (long i = 0; i < r->row_bytes; i++) memcpy(values + 4 * i, levels + 4 * row[i], 16);
+    } else {
+        for (long i = 0; i < r->row_bytes; i++) memcpy(values + 8 * i, levels + 8 * row[i], 32);
+    }
+}
+
+enum { SUMS = 16, BLOCK = BYTES == 64 ? 4 : 2 };
+
+/* Products of BLOCK rows and BLOCK tokens of `length` components, as SUMS partial sums each. */
+static void partial_sums(const float *rows, const float *tokens, long length, float sums[BLOCK][BLOCK][SUMS]) {
+    floats parts[BLOCK][BLOCK][SUMS / LANES] = {{{{0}}}};
+    for (long i = 0; i < length; i += SUMS)
+        for (long v = 0; v < SUMS / LANES; v++)
+            for (long a = 0; a < BLOCK; a++) {
+                floats row = *(const floats_at *)(rows + a * length + i + v * LANES);
+                for (long b = 0; b < BLOCK; b++)
+                    parts[a][b][v] += row * *(const floats_at *)(tokens + b * length + i + v * LANES);
+            }
+    memcpy(sums, parts, sizeof parts);
+}
+
+/* Score pages for one query with float32 arithmetic in a fixed order, so that every processor returns the same bits:
+   16 sums of every 16th product, added in halves, times the scale. `_numpy_rescore` in kernels.py does the same. */
+int EXPORT(rescore)(const Request *r) {
+    long length = (r->components + SUMS - 1) / SUMS * SUMS, count = r->token_count;
+    long padded = (count + BLOCK - 1) / BLOCK * BLOCK, per_byte = r->bits < 8 ? 8 / r->bits : 0;
+    float *rows = calloc((padded + BLOCK) * length + padded + 256 * per_byte, sizeof(float));
+    if (rows == NULL) return -1;
+    float *tokens = rows + BLOCK * length, *best = tokens + padded * length, *levels = best + padded;
+    for (long t = 0; t < count; t++)
+        memcpy(tokens + t * length, r->tokens + t * r->components, sizeof(float) * r->components);
+    for (long i = 0; i < 256 * per_byte; i++) {
+        long code = i / per_byte >> i % per_byte * r->bits & ((1 << r->bits) - 1);
+        levels[i] = (float)(2 * code + 1 - (1 << r->bits));
+    }
+    for (int64_t page = 0; page < r->page_count; page++) {
+        int64_t row = r->starts[r->pages[page]], end = r->starts[r->pages[page] + 1];
+        for (long t = 0; t < padded; t++) best[t] = -INFINITY;
+        for (; row < end; row += BLOCK) {
+            long used = end - row < BLOCK ? (long)(end - row) : BLOCK;
+            for (long a = 0; a < used; a++)
+                floats_of_row(r, r->codes + (row + a) * r->row_bytes, levels, rows + a * length);
+            for (long t = 0; t < padded; t += BLOCK) {
+                float sums[BLOCK][BLOCK][SUMS];
+                partial_sums(rows, tokens + t * length, length, sums);
+                for (long a = 0; a < used; a++)
+                    for (long b = 0; b < BLOCK; b++) {
+                        float *parts = sums[a][b];
+                        for (long half = SUMS / 2; half > 0; half /= 2)
+                            for (long i = 0; i < half; i++) parts[i] += parts[i + half];
+                        float product = r->scales ? parts[0] * half_to_float(r->scales[row + a]) : parts[0];
+                        best[t + b] = product > best[t + b] ? product : best[t + b];
+                    }
+            }
+        }
+        float score = 0;
+        for (long t = 0; t < count; t++) score += best[t];
+        r->scores[page] = score;
+    }
+    free(rows);
+    return 0;
 }
 
 #ifdef DISPATCH

@@ -1,7 +1,7 @@
 """Top-k search by MaxSim over all pages of an index (exact scan) or over candidates.
 
-A kernel (`kernels.maxsim`) scores the pages. The best ones are rescored page by page in float32 with NumPy, so that
-scores are bitwise identical for every kernel and every set of pages.
+A kernel (`kernels.maxsim`) scores the pages. The best ones are rescored in float32 in a fixed order of operations
+(`kernels.rescore`), so that scores are bitwise identical for every kernel and every set of pages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from anchorfold.retrieval.candidates import CANDIDATES, Candidates
-from anchorfold.retrieval.kernels import Tokens, maxsim
+from anchorfold.retrieval.kernels import Tokens, maxsim, rescore
 from anchorfold.retrieval.live_pages import LivePages
 
 RESCORED = 250  # maximum pages to rescore beyond the requested number
@@ -93,13 +93,11 @@ class Scanner:
         return scores, errors
 
     def rescore(self, tokens: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the `(n,)` scores of rotated tokens of one query for ascending rows, computed page by page."""
-        products, scores = self.live.coding.products, []
-        for segment, pages, _ in self.live.by_segment(rows):
-            codes, scales = segment.verified(pages)
-            for start, stop in zip(segment.starts[pages].tolist(), segment.starts[pages + 1].tolist(), strict=True):
-                scores.append(products(tokens, codes[start:stop], scales[start:stop]).max(0).sum())
-        return np.array(scores, np.float32)
+        """Return the `(n,)` scores of rotated tokens of one query for ascending rows; the same bits with any kernel."""
+        scores = np.empty(len(rows), np.float32)
+        for segment, pages, at in self.live.by_segment(rows):
+            scores[at] = rescore(self.live.coding, *segment.verified(pages), segment.starts, pages, tokens)
+        return scores
 
 
 def best_positions(scores: np.ndarray, count: int, error: float) -> np.ndarray:
