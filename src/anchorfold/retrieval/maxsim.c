@@ -40,7 +40,7 @@ enum {
     CHUNK = 128,           /* components per block: a block of rows and of tokens fit into the L1 cache */
     TABLE_ROWS = 2 * BYTES < 32 ? 32 : 2 * BYTES,
     TABLE_BYTES = 256,     /* code bytes per row and table block: 512 sums of 6 bits fit into 16 bits */
-    ROUNDED_TOKENS = 8,    /* tokens above which 16-bit rows are rounded to int16, with VNNI */
+    ROUNDED_TOKENS = 4,    /* tokens above which 16-bit rows are rounded to int16, with VNNI */
     PAGES = 16,            /* pages that a thread takes at a time */
     MAX_THREADS = 64,
 };
