@@ -5,10 +5,11 @@ The values are from the model cards, colpali-engine and mteb; None if unknown. T
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from anchorfold.attention.layer_settings import (
     CALIBRATION_FILE,
@@ -18,9 +19,6 @@ from anchorfold.attention.layer_settings import (
 )
 from anchorfold.backbones.nano.query import WEIGHTS
 from anchorfold.backbones.weights import calibration_folder
-
-if TYPE_CHECKING:
-    from anchorfold.backbones.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -110,10 +108,15 @@ KNOWN = [
 ]
 
 
-def trained_dimensions(checkpoint: Checkpoint) -> tuple[int, ...]:
-    """Return the truncated dimensions that a checkpoint was trained for: from its configuration, or listed here."""
-    listed = next((model.dims for model in KNOWN if model.name == checkpoint.name), ())
-    return tuple(checkpoint.config.get("head_dims") or listed)
+def trained_dimensions(name: str, config: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the truncated dimensions that a model was trained for: from its configuration, or listed here.
+
+    Examples:
+        >>> trained_dimensions("athrael-soju/ColUltraVBERT", {})
+        (128, 256, 320, 512, 768)
+    """
+    listed = next((model.dims for model in KNOWN if model.name == name), ())
+    return tuple(config.get("head_dims") or listed)
 
 
 def similar_models(name: str, most: int = 3) -> list[str]:

@@ -84,7 +84,7 @@ def _truncate(encoder: Any, checkpoint: Checkpoint, dim: int) -> None:
     if not isinstance(encoder, BackboneEncoder):
         raise AnchorFoldError(f"the vectors of {checkpoint.name} cannot be truncated: leave out dim.")
     encoder.truncate(dim)
-    if dim not in (trained := trained_dimensions(checkpoint)):
+    if dim not in (trained := trained_dimensions(checkpoint.name, checkpoint.config)):
         known = f" It was trained for {', '.join(map(str, trained))}." if trained else ""
         warnings.warn(
             f"{checkpoint.name} is not known to have been trained for vectors of {dim} dimensions: compare the results "

@@ -20,12 +20,16 @@ from anchorfold.backbones.base import BackboneEncoder, PageBatch
 from anchorfold.backbones.checkpoint import Checkpoint
 from anchorfold.backbones.encoder import label_tokens
 from anchorfold.backbones.failures import running_model
+from anchorfold.backbones.page_grids import patch_grids
 from anchorfold.backbones.weights import check_loaded, require_safetensors
 from anchorfold.compressors import Compressor
 from anchorfold.errors import CheckpointError, MissingExtraError
-from anchorfold.page import PageState, PatchGrid
+from anchorfold.page import PageState
 
-_FAMILIES = {"qwen2_vl": "colqwen2", "qwen2_5_vl": "colqwen2.5", "qwen3_vl": "colqwen3"}
+_FAMILIES = {
+    "qwen2_vl": "colqwen2", "qwen2_5_vl": "colqwen2.5", "qwen3_vl": "colqwen3", "qwen3_5": "colqwen3.5",
+    "colqwen3_5": "colqwen3.5", "gemma3": "colgemma3",
+}  # fmt: skip
 _ATTACHED = "_anchorfold_attached"
 
 
@@ -84,8 +88,10 @@ class MultiVectorBackbone(BackboneEncoder):
     def prepare_pages(self, images: Sequence[Any]) -> PageBatch:
         """Return the encoder's own document features."""
         features = self._features(images, "document")
-        grids = [self._grid(features, b) for b in range(len(images))]
-        return PageBatch(features, self.visual_tokens(features), features.get("attention_mask"), grids)
+        visual = self.visual_tokens(features)
+        grids = patch_grids(self.encoder[0].processor, features) if self.accepts_images else [None] * len(images)
+        grids = [g if g and len(g) == int(v.sum()) else None for g, v in zip(grids, visual, strict=True)]
+        return PageBatch(features, visual, features.get("attention_mask"), grids)
 
     def query_vectors(self, texts: list[str]) -> list[Tensor]:
         """Return the result of the encoder's `encode_query`."""
@@ -135,15 +141,6 @@ class MultiVectorBackbone(BackboneEncoder):
     def _features(self, items: Sequence[Any], task: str) -> dict[str, Any]:
         features = self.encoder.preprocess(list(items), task=task)
         return {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in features.items()}
-
-    def _grid(self, features: dict[str, Any], page: int) -> PatchGrid | None:
-        processor = self.encoder[0].processor
-        if "image_grid_thw" in features:
-            _, h, w = features["image_grid_thw"][page].tolist()
-            merge = processor.image_processor.merge_size
-            return PatchGrid.single(h // merge, w // merge)
-        side = getattr(processor, "image_seq_length", 0) ** 0.5
-        return PatchGrid.single(int(side), int(side)) if side and side.is_integer() else None
 
     def _measure_causality(self) -> bool:
         # Text encoders with late interaction are bidirectional by design.
