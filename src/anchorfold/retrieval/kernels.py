@@ -74,7 +74,7 @@ def kernel() -> str:
         available: tuple[str, ...] = ("numpy",)
     else:
         fastest = library.instruction_set().decode()
-        usable = [name for name in LEVELS[: LEVELS.index(fastest) + 1] if hasattr(library, f"maxsim_{name}")]
+        usable = [name for name in LEVELS[: LEVELS.index(fastest) + 1] if hasattr(library, f"rescore_{name}")]
         available = ("numpy", *usable)
     if chosen and chosen not in available:
         raise InvalidArgumentError(
