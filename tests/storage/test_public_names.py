@@ -35,7 +35,7 @@ def test_documents_of_one_name_are_distinguished_and_keep_their_names(tmp_path):
     )
 
     def names():
-        return {name: path for name, (path, _) in store.public_documents().items()}
+        return {name: path for path, name in store.names(public=True).items()}
 
     expected = {"a.pdf": sources[0], "y/a.pdf": sources[1]}
     assert names() == expected
@@ -48,9 +48,8 @@ def test_documents_of_one_name_are_distinguished_and_keep_their_names(tmp_path):
         store.remove([sources[0]])
         assert names() == {"y/a.pdf": "/elsewhere/b.pdf"}
         store.append([page_row(1, source=sources[0], document=sources[0])])
-    assert store.public_documents()["a.pdf"] == (sources[0], 1)
-    assert store.has_public_document("y/a.pdf")
-    assert not store.has_public_document("elsewhere/b.pdf")
+    assert store.public_documents() == {"a.pdf": 1, "y/a.pdf": 1}
+    assert names()["a.pdf"] == sources[0]
 
 
 def test_pages_are_identified_without_paths(tmp_path):
