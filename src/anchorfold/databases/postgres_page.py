@@ -23,7 +23,10 @@ BATCH = 64  # pages per request of an export
 
 def document_version(row: Sequence[Any]) -> DocumentVersion:
     """The version of a document from a row of `VERSION_COLUMNS`."""
-    return DocumentVersion(*row[:9], True, *row[9:])
+    identity, document_id, source, name, public, digest, size, modified, pages, metadata, file_metadata = row
+    return DocumentVersion(
+        identity, document_id, source, name, public, digest, size, modified, pages, True, metadata, file_metadata
+    )
 
 
 def page_damaged(location: str, document: str, page: int) -> DamagedError:

@@ -119,7 +119,7 @@ class PostgresSearch(PostgresDocuments):
         best: list[Ranking] = [[] for _ in request.vectors]
         text, parameters = condition
         query = f"SELECT {CODES} FROM live_pages WHERE vectors > 0 AND {text}"
-        with connection.cursor("scan", binary=True) as cursor:  # type: ignore[call-overload]
+        with connection.cursor("scan", binary=True) as cursor:
             cursor.itersize = FETCHED_PAGES
             cursor.execute(query, parameters)
             while rows := cursor.fetchmany(FETCHED_PAGES):
@@ -221,7 +221,8 @@ class PostgresSearch(PostgresDocuments):
         rows = connection.execute(
             "SELECT m.page_id, m.word_count, w.lexeme, cardinality(w.positions) FROM (SELECT page_id, words, "
             f"word_count FROM live_pages WHERE words @@ %s::tsquery AND {text} "
-            "ORDER BY ts_rank(words, %s::tsquery) DESC, page_id LIMIT %s) m, unnest(m.words) w WHERE w.lexeme = ANY(%s)",
+            "ORDER BY ts_rank(words, %s::tsquery) DESC, page_id LIMIT %s) m, unnest(m.words) w "
+            "WHERE w.lexeme = ANY(%s)",
             (expression, *parameters, expression, RANKED_MATCHES, words),
         )
         average, scores = weights.pop("", 1.0), dict[int, float]()

@@ -91,7 +91,7 @@ class PostgresStore(PostgresSearch):
         if not (document.isdecimal() and number.isdecimal() and len(document) < 19 and len(number) < 10):
             return None
         query = "SELECT path, public_name, page FROM live_pages WHERE document_id = %s AND page = %s AND vectors > 0"
-        return next(iter(self.rows(query, (int(document), int(number)))), None)  # type: ignore[return-value]
+        return next(iter(self.rows(query, (int(document), int(number)))), None)
 
     def public_page_id(self, document: str, page: int) -> str | None:
         """The `Hit.page_id` of a page by the public name of its document; None if there is no such document."""
@@ -152,7 +152,8 @@ class PostgresStore(PostgresSearch):
                 "SELECT count(*) FILTER (WHERE vectors > 0), count(*) FILTER (WHERE vectors = 0), "
                 "coalesce(sum(vectors), 0), coalesce(sum(full_vectors), 0), "
                 "coalesce(sum(octet_length(provenance)), 0), coalesce(sum(octet_length(thumbnail)), 0), "
-                "coalesce(sum(pg_column_size(text) + pg_column_size(words)), 0), count(DISTINCT version_id) FROM live_pages"
+                "coalesce(sum(pg_column_size(text) + pg_column_size(words)), 0), "
+                "count(DISTINCT version_id) FROM live_pages"
             ).fetchone()
             size = one(f"SELECT {' + '.join(f'pg_total_relation_size({t!r})' for t in TABLES)}").fetchone()
             engine = one(
@@ -234,7 +235,7 @@ def _create(connection: Connection, address: Address, settings: IndexSettings) -
     connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
     connection.execute("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
     for statement in statements(0, settings.dim):
-        connection.execute(statement)  # type: ignore[call-overload]
+        connection.execute(statement)
     connection.execute(
         "INSERT INTO index_info (id, schema_version, index_id, token, settings) VALUES (1, %s, %s, %s, %s)",
         (len(MIGRATIONS), secrets.token_hex(16), secrets.token_hex(8), json.dumps(asdict(settings))),

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from anchorfold.databases.passages import Passages
 from anchorfold.databases.qdrant_documents import QdrantDocuments
 from anchorfold.databases.qdrant_engine import all_of, matches, models
 from anchorfold.databases.qdrant_head import Head
 from anchorfold.databases.qdrant_layout import HIT_FIELDS, PAGES, POOLED, of_type, page_version, point_id
 from anchorfold.databases.qdrant_records import groups, live_version
-from anchorfold.databases.qdrant_text import SPARSE, Passages, query_numbers
+from anchorfold.databases.qdrant_text import SPARSE, query_numbers
 from anchorfold.errors import AnchorFoldError, StoreError
 from anchorfold.filters.values import BUILT_IN
 from anchorfold.retrieval.derived import require_text
@@ -173,7 +174,7 @@ class QdrantSearch(QdrantDocuments):
 
     def search_text(self, request: SearchRequest) -> list[list[Hit]]:
         """Return the best pages by BM25 for each of `request.texts`."""
-        require_text(self)  # type: ignore[arg-type]
+        require_text(self)
         return [self._search_words(text, request) for text in request.texts]
 
     def _search_words(self, text: str, request: SearchRequest) -> list[Hit]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
 from anchorfold.errors import AnchorFoldError
 from anchorfold.storage.hits import SearchRequest
+from anchorfold.storage.index_settings import IndexSettings
 from anchorfold.storage.protocol import PageStore
 from anchorfold.storage.text_search import match_expression
 
@@ -19,7 +21,16 @@ def check_where(store: PageStore, where: str) -> None:
     parse_where(where, store.columns())
 
 
-def require_text(store: PageStore) -> None:
+class Located(Protocol):
+    """A store, or a part of one that has its settings."""
+
+    settings: IndexSettings
+
+    @property
+    def location(self) -> str: ...  # noqa: D102
+
+
+def require_text(store: Located) -> None:
     """Raise AnchorFoldError if the index stores no text."""
     if not store.settings.text:
         raise AnchorFoldError(

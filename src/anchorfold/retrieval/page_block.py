@@ -50,7 +50,7 @@ class PageBlock:
         codes, scales, starts = self._arrays
         tokens = Tokens.of(queries, self.coding)
         scores, errors = maxsim(self.coding, codes, scales, starts, order, tokens)
-        rankings = []
+        rankings: list[list[tuple[int, float]]] = []
         for query, (first, last) in enumerate(pairwise(tokens.starts.tolist())):
             if first == last:
                 rankings.append([])
