@@ -2,9 +2,11 @@
 
 import json
 import shutil
+import warnings
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import normalize
 from transformers import Gemma3Model, Qwen3_5Model
@@ -15,6 +17,7 @@ from anchorfold.backbones.catalogue import KNOWN
 from anchorfold.backbones.colqwen_layouts import LAYOUTS, find_layout
 from anchorfold.errors import AssumedLayoutWarning, CheckpointError, MismatchError, UntrainedDimensionsWarning
 from anchorfold.explanation import explain
+from anchorfold.testing import tiny
 
 
 @pytest.fixture
@@ -113,6 +116,50 @@ class TestColGemma3:
         folder = copy("colgemma3", lambda key: key.replace("custom_text_proj", "lm_head.x"))
         with pytest.raises(CheckpointError, match="2 weights missing"):
             anchorfold.load(folder)
+
+
+class TestColUltraVBert:
+    """Loaded through sentence-transformers, with tiles and positions as for our own backbones."""
+
+    @pytest.fixture(scope="class")
+    def folder(self, tmp_path_factory):
+        pytest.importorskip("sentence_transformers")
+        if not hasattr(transformers, "UltraVBertModel"):
+            pytest.skip("this version of transformers has no UltraVBERT")
+        return tiny.make("colultravbert", tmp_path_factory.mktemp("ultravbert") / "checkpoint")
+
+    @pytest.fixture(scope="class")
+    def model(self, folder):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return anchorfold.load(folder)
+
+    def test_equals_the_reference_class(self, folder, model, images):
+        (dense,) = [module for module in model.encoder if type(module).__name__ == "Dense"]
+        plain = transformers.UltraVBertModel.from_pretrained(folder).eval()
+        for page, image in zip(model.encode_documents(images[:2], batch_size=2), images[:2], strict=True):
+            batch = model.prepare_pages([image])
+            names = ("input_ids", "attention_mask", "pixel_values", "pixel_attention_mask")
+            with torch.no_grad():
+                hidden = plain(**{n: batch.inputs[n] for n in names if n in batch.inputs}).last_hidden_state[0]
+                expected = normalize(dense.linear(hidden[batch.visual[0]]), dim=-1)
+            torch.testing.assert_close(page.vectors, expected, atol=1e-5, rtol=0)
+
+    def test_grids_and_attention(self, model, images):
+        assert not model.is_causal
+        (page,) = model.encode_documents(images[:1], anchorfold.AnchorFold(ratio=0.5))
+        assert len(page.grid) == page.full == 20
+        assert page.grid.tiles[-1].right == 1
+        assert len(page) == 10
+
+    def test_a_missing_weight(self, folder, tmp_path):
+        shutil.copytree(folder, tmp_path / "copy")
+        weights = load_file(tmp_path / "copy" / "model.safetensors")
+        fewer = {key: weight for key, weight in weights.items() if "connector" not in key}
+        assert len(fewer) < len(weights)
+        save_file(fewer, tmp_path / "copy" / "model.safetensors", metadata={"format": "pt"})
+        with pytest.raises(CheckpointError, match=r"weights? missing \(connector"):
+            anchorfold.load(tmp_path / "copy")
 
 
 class TestSharedLayouts:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -52,6 +53,12 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{% for part in message.content %}"
     "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}"
     "{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+IMAGE_TEMPLATE = (
+    "{% for message in messages %}{% for part in message.content %}{% if part.type == 'image' %}<image>"
+    "{% else %}{{ part.text }}{% endif %}{% endfor %}<end_of_utterance>{% endfor %}"
 )
 
 
@@ -126,6 +133,40 @@ def make_colmodernvbert(folder: Path) -> None:
         "image_token_id": processor.image_token_id, "pixel_shuffle_factor": 2,
     }  # fmt: skip
     _save(folder, ColModernVBertForRetrieval(ColModernVBertConfig(vlm_config=vlm, embedding_dim=16)), processor)
+
+
+def make_colultravbert(folder: Path) -> None:
+    """Create UltraBERT with a vision tower in the layout of sentence-transformers: tiles of 4 tokens, bidirectional."""
+    from sentence_transformers import MultiVectorEncoder
+    from sentence_transformers.base.modules import Dense, Transformer
+    from sentence_transformers.sentence_transformer.modules import Normalize
+    from transformers import Idefics3Processor, UltraVBertConfig, UltraVBertModel
+    from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+
+    special = [
+        "<|padding|>", "<|begin_of_text|>", "<fake_token_around_image>", "<image>", "<end_of_utterance>",
+        "<global-img>",
+    ]  # fmt: skip
+    marks = [f"<row_{i}_col_{j}>" for i in range(1, 7) for j in range(1, 7)]
+    tokenizer = make_tokenizer([*special, *marks], pad_token="<|padding|>", bos_token="<|begin_of_text|>")
+    # Its own image processor requires torchvision.
+    images = Idefics3ImageProcessorPil(size={"longest_edge": 112}, max_image_size={"longest_edge": 56})
+    processor = Idefics3Processor(images, tokenizer, image_seq_len=4, chat_template=IMAGE_TEMPLATE)
+    config = UltraVBertConfig(
+        text_config={"model_type": "ultrabert", **TEXT, "vocab_size": len(tokenizer), "sliding_window": 4},
+        vision_config={**VISION, "vision_use_head": False}, pixel_shuffle_factor=2,
+        image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as parts:
+        _save(Path(parts), UltraVBertModel(config), processor)
+        name = "token_embeddings"
+        modules = [
+            Transformer(parts, processor_kwargs={"backend": "pil"}),
+            Dense(32, 16, bias=False, activation_function=torch.nn.Identity(), module_input_name=name,
+                  module_output_name=name),
+            Normalize(module_input_name=name),
+        ]  # fmt: skip
+        MultiVectorEncoder(modules=modules, device="cpu").save(str(folder))
 
 
 def make_nemotron(folder: Path) -> None:
@@ -275,20 +316,22 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "nemotron": make_nemotron,
     "nemotron-qwen3": make_nemotron_qwen3,
 }
+# Loaded through sentence-transformers.
+MULTIVECTOR_MAKERS: dict[str, Callable[[Path], None]] = {"colultravbert": make_colultravbert}
 
 
 def make(kind: str, folder: str | Path, seed: int = 0) -> Path:
     """Write a tiny checkpoint to a folder; weights depend on the seed only."""
     folder = Path(folder)
     torch.manual_seed(seed)
-    MAKERS[kind](folder)
+    (MAKERS | MULTIVECTOR_MAKERS)[kind](folder)
     return folder
 
 
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=sorted(MAKERS))
+    parser.add_argument("kind", choices=sorted(MAKERS | MULTIVECTOR_MAKERS))
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()
     make(arguments.kind, arguments.folder)
