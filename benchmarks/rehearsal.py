@@ -1,6 +1,6 @@
 """End-to-end run of a backbone at full size with random weights, from checkpoint files to a search.
 
-    python -m benchmarks.rehearsal colqwen2.5                    # or colpali, nemotron
+    python -m benchmarks.rehearsal colqwen2.5                    # or colqwen2.5-causal, colpali, nemotron
     ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 python -m benchmarks.rehearsal nemotron --folder /tmp/rehearsal
 
 Writes a checkpoint with the published configuration, random weights and the key names of the published files (bfloat16,
@@ -24,6 +24,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,15 +78,15 @@ def build_colpali(small: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
     return ColPaliForRetrieval(ColPaliConfig.from_dict(config)), config
 
 
-def build_colqwen25(small: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
-    """Build Qwen2.5-VL-3B without a causal mask."""
+def build_colqwen25(small: dict[str, Any], causal: bool = False) -> tuple[nn.Module, dict[str, Any]]:
+    """Build Qwen2.5-VL-3B, without a causal mask as in the paper or with it as most published checkpoints."""
     from anchorfold.backbones.colqwen_model import ColQwen25Model
 
     small["text_config"] |= {
         "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36, "num_attention_heads": 16,
         "num_key_value_heads": 2, "vocab_size": 151936, "max_position_embeddings": 128000, "rms_norm_eps": 1e-6,
         "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]},
-        "layer_types": None, "max_window_layers": 70, "is_causal": False,
+        "layer_types": None, "max_window_layers": 70, "is_causal": causal,
     }  # fmt: skip
     small["vision_config"] |= {
         "depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16, "out_hidden_size": 2048,
@@ -124,6 +125,10 @@ REHEARSALS = {
     ),
     "colqwen2.5": Rehearsal(
         "colqwen2.5", build_colqwen25, lambda key: re.sub(r"^language_model\.", "model.", key),
+        {"preprocessor_config": {"size": {"shortest_edge": 3136, "longest_edge": 12845056}}},
+    ),
+    "colqwen2.5-causal": Rehearsal(
+        "colqwen2.5", partial(build_colqwen25, causal=True), lambda key: re.sub(r"^language_model\.", "model.", key),
         {"preprocessor_config": {"size": {"shortest_edge": 3136, "longest_edge": 12845056}}},
     ),
     "nemotron": Rehearsal(

@@ -126,6 +126,7 @@ class BackboneEncoder(ABC):
                 f"dim must be between 1 and the {self.dim} dimensions of {self.name}, got {dim}."
             )
         self._truncated = self.dim = dim
+        self.load_options = {**self.load_options, "dim": dim}
         self.__dict__.pop("fingerprint", None)
 
     @property

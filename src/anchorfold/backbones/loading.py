@@ -61,7 +61,6 @@ def load(
         backbone = MultiVectorBackbone(model, layer_settings=layer_settings)
         if dim is not None:
             backbone.truncate(dim)
-            backbone.load_options = {"dim": dim}
         return backbone
     # An index stores the absolute path of a folder; a folder with the name of a built-in model is written ./nano.
     name = os.path.abspath(model) if os.path.isdir(model) and not _is_builtin(model) else str(model)

@@ -112,17 +112,8 @@ def make_colpali(folder: Path) -> None:
 def make_colmodernvbert(folder: Path) -> None:
     """Create ModernBERT with a vision tower: tiles and a thumbnail of 4 tokens each, bidirectional."""
     from transformers import ColModernVBertConfig, ColModernVBertForRetrieval, ColModernVBertProcessor
-    from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 
-    special = [
-        "<|padding|>", "<|begin_of_text|>", "<fake_token_around_image>", "<image>", "<end_of_utterance>",
-        "<global-img>",
-    ]  # fmt: skip
-    marks = [f"<row_{i}_col_{j}>" for i in range(1, 7) for j in range(1, 7)]
-    tokenizer = make_tokenizer(
-        [*special, *marks, "[CLS]", "[SEP]"], pad_token="<|padding|>", bos_token="<|begin_of_text|>"
-    )
-    images = Idefics3ImageProcessorPil(size={"longest_edge": 112}, max_image_size={"longest_edge": 56})
+    tokenizer, images = _idefics_processors()
     processor = ColModernVBertProcessor(images, tokenizer, image_seq_len=4)
     text = {
         "model_type": "modernbert", **TEXT, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id,
@@ -141,16 +132,8 @@ def make_colultravbert(folder: Path) -> None:
     from sentence_transformers.base.modules import Dense, Transformer
     from sentence_transformers.sentence_transformer.modules import Normalize
     from transformers import Idefics3Processor, UltraVBertConfig, UltraVBertModel
-    from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 
-    special = [
-        "<|padding|>", "<|begin_of_text|>", "<fake_token_around_image>", "<image>", "<end_of_utterance>",
-        "<global-img>",
-    ]  # fmt: skip
-    marks = [f"<row_{i}_col_{j}>" for i in range(1, 7) for j in range(1, 7)]
-    tokenizer = make_tokenizer([*special, *marks], pad_token="<|padding|>", bos_token="<|begin_of_text|>")
-    # Its own image processor requires torchvision.
-    images = Idefics3ImageProcessorPil(size={"longest_edge": 112}, max_image_size={"longest_edge": 56})
+    tokenizer, images = _idefics_processors()  # its own image processor requires torchvision
     processor = Idefics3Processor(images, tokenizer, image_seq_len=4, chat_template=IMAGE_TEMPLATE)
     config = UltraVBertConfig(
         text_config={"model_type": "ultrabert", **TEXT, "vocab_size": len(tokenizer), "sliding_window": 4},
@@ -268,6 +251,20 @@ def make_nemotron_qwen3(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     config |= {"model_type": "qwen3_vl_nemotron_embed", "architectures": ["Qwen3VLNemotronEmbedModel"]}
     (folder / "config.json").write_text(json.dumps({**config, "pooling": "colbert"}, indent=2))
+
+
+def _idefics_processors() -> tuple[Any, Any]:
+    from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+
+    special = [
+        "<|padding|>", "<|begin_of_text|>", "<fake_token_around_image>", "<image>", "<end_of_utterance>",
+        "<global-img>",
+    ]  # fmt: skip
+    marks = [f"<row_{i}_col_{j}>" for i in range(1, 7) for j in range(1, 7)]
+    tokenizer = make_tokenizer(
+        [*special, *marks, "[CLS]", "[SEP]"], pad_token="<|padding|>", bos_token="<|begin_of_text|>"
+    )
+    return tokenizer, Idefics3ImageProcessorPil(size={"longest_edge": 112}, max_image_size={"longest_edge": 56})
 
 
 def _qwen_processors(vision: dict[str, Any], by_letters: bool = False) -> tuple[Any, Any]:
