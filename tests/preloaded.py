@@ -12,6 +12,7 @@ import anchorfold.backbones.loading
 import anchorfold.backbones.nano.retriever
 import anchorfold.backbones.retrieval_heads
 import anchorfold.cli.app
+import anchorfold.databases.qdrant_store
 import anchorfold.explanation
 import anchorfold.indexes
 import anchorfold.indexes.index

@@ -5,7 +5,7 @@ import pytest
 from anchorfold.databases.qdrant_engine import close_local
 from anchorfold.databases.qdrant_store import QdrantStore
 from anchorfold.testing.store_contract import STORE_SETTINGS, StoreContract
-from tests.databases.qdrant_server import EdgeServer, serving
+from tests.databases.qdrant_server import running
 
 
 class TestLocalMode(StoreContract):
@@ -23,10 +23,8 @@ class TestEngineOverHttp(StoreContract):
     many_writers = True
 
     @pytest.fixture
-    def open_store(self, tmp_path):
-        server = EdgeServer(tmp_path)
-        with serving(server) as port:
-            url = f"qdrant://127.0.0.1:{port}/pages"
+    def open_store(self):
+        with running() as (server, url):
             QdrantStore.create(url, STORE_SETTINGS)
             yield lambda: QdrantStore.open(url)
         assert server.problems == []

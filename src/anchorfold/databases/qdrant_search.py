@@ -25,7 +25,7 @@ from anchorfold.storage.schema import public_page_id
 from anchorfold.storage.text_search import has_phrase
 
 CANDIDATES = 1_000  # pages that are scored by MaxSim, at least
-OVERSAMPLING = 2.0  # of quantized vectors, which are rescored with the stored ones
+OVERSAMPLING = {8: 1.0, 4: 2.0, 2: 8.0, 1: 16.0}  # by bits; pages that are rescored with the stored vectors
 ATTEMPTS = 50  # to read documents that change all the time
 Found = list[tuple[Any, float]]  # points and scores
 
@@ -127,7 +127,7 @@ class QdrantSearch(QdrantDocuments):
                 query=query.sum(0).tolist(), using=POOLED, filter=allowed, limit=max(candidates, request.top_k),
             )  # fmt: skip
             if self.settings.bits < 16:
-                rescored = models.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING)
+                rescored = models.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING[self.settings.bits])
                 options["search_params"] = models.SearchParams(quantization=rescored)
         return [(p, p.score) for p in self.engine.call("query_points", with_payload=HIT_FIELDS, **options).points]
 
