@@ -417,6 +417,7 @@ def serving(server: EdgeServer):
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     http.daemon_threads = True
+    http.handle_error = lambda *_: None  # clients that are killed
     thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
