@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import threading
@@ -73,7 +74,7 @@ class QdrantAddress:
         if not host:
             if not prefix:
                 raise InvalidArgumentError(f"{location} names no folder: write {FORM}.")
-            return cls(location, collection, None, prefix)
+            return cls(f"qdrant://{prefix}/{collection}", collection, None, prefix)
         secure = parts.scheme.endswith("+https")
         options = parse_qs(parts.query)
         key = unquote(parts.password or "") or next(iter(options.get("api_key", ())), "") or os.environ.get(API_KEY)
@@ -126,9 +127,11 @@ class QdrantEngine:
 
     def _server(self) -> QdrantClient:
         if self._remote is None or self._remote[0] != os.getpid():
-            client = QdrantClient(
-                url=self.address.server, api_key=self.address.api_key, timeout=TIMEOUT, check_compatibility=False
-            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a key without TLS, which the URL says
+                client = QdrantClient(
+                    url=self.address.server, api_key=self.address.api_key, timeout=TIMEOUT, check_compatibility=False
+                )
             self._remote = os.getpid(), client
         return self._remote[1]
 
@@ -251,6 +254,14 @@ def close_local(folder: str) -> None:
     if opened is not None:
         with opened[1]:
             opened[0].close()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close the folders of this process: at the end of the interpreter the client cannot do it any more."""
+    for process, folder in list(_local_clients):
+        if process == os.getpid():
+            close_local(folder)
 
 
 def _reason(error: Exception) -> str:
