@@ -158,6 +158,7 @@ _CLASSES = {
     "npy": "from_npy:NpySource",
     "npz": "from_npz:NpzSource",
     "parquet": "from_parquet:ParquetSource",
+    "postgresql": "from_postgres:PostgresSource",
     "qdrant": "from_qdrant:QdrantSource",
     "safetensors": "from_safetensors:SafetensorsSource",
 }
