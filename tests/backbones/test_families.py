@@ -13,8 +13,10 @@ from transformers import Gemma3Model, Qwen3_5Model
 
 import anchorfold
 from anchorfold.attention.layer_settings import default_settings
+from anchorfold.attention.signals import PropagatedAttention
 from anchorfold.backbones.catalogue import KNOWN
 from anchorfold.backbones.colqwen_layouts import LAYOUTS, find_layout
+from anchorfold.core.focus import centrality, visual_graph
 from anchorfold.errors import AssumedLayoutWarning, CheckpointError, MismatchError, UntrainedDimensionsWarning
 from anchorfold.explanation import explain
 from anchorfold.testing import tiny
@@ -47,6 +49,30 @@ def reference_vectors(model_class, folder, inputs, causal=True):
     with torch.no_grad():
         hidden = plain(**inputs, use_cache=False).last_hidden_state
     return normalize(hidden @ weights["custom_text_proj.weight"].T + weights["custom_text_proj.bias"], dim=-1)
+
+
+@pytest.mark.parametrize("kind", ["colqwen3.5", "colvec", "colgemma3"])
+def test_signals_equal_eager_attention(models, images, kind):
+    model = models[kind]
+    batch = model.prepare_pages(images[:2])
+    caught, handles = [], []
+    for layer in model.attention_layers:
+        handles.append(layer.register_forward_hook(lambda _, args, out: caught.append(out[1])))
+    before = model.model.config._attn_implementation
+    try:
+        model.model.set_attn_implementation("eager")
+        with torch.no_grad():
+            model.model(**batch.inputs)
+    finally:
+        model.model.set_attn_implementation(before)
+        for handle in handles:
+            handle.remove()
+    assert len(caught) == model.layer_settings.layers
+    signals = [PropagatedAttention(layer, 3) for layer in range(len(caught))]
+    for b, state in enumerate(model.page_states(images[:2], signals, batch_size=2)):
+        for layer, signal in enumerate(signals):
+            expected = centrality([visual_graph(caught[layer][b], batch.visual[b])], 3)
+            torch.testing.assert_close(state.signals[signal], expected, atol=1e-5, rtol=1e-4)
 
 
 class TestQwen35:
