@@ -29,6 +29,7 @@ FLOATS = {32: np.float32, 16: np.float16}
 # Step sizes to try per vector, in standard deviations of its components: around the optimum of a normal distribution.
 STEPS = {4: (0.26, 0.29, 0.32, 0.35, 0.39), 2: (0.8, 0.9, 1.0, 1.1, 1.2), 1: (1.0,)}
 BLOCK = 1 << 22  # components that are encoded or decoded at a time
+SINGLE_THREAD = 1 << 17  # multiplications of a matrix product that BLAS computes on one thread
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,10 @@ class Coding:
         if self.is_float:
             return np.asarray(queries, np.float32)
         rotated = np.zeros((len(queries), self.components), np.float32)
-        rotated[:, : self.dim] = self.rotation(queries)
+        # In small parts: BLAS would use threads for larger products, which wait for each other on a busy machine.
+        step = max(1, SINGLE_THREAD // int(self.dim**1.5))
+        for start in range(0, len(queries), step):
+            rotated[start : start + step, : self.dim] = self.rotation(queries[start : start + step])
         return rotated
 
     def decode(self, codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
