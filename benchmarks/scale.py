@@ -4,7 +4,7 @@
     python -m benchmarks.scale RUN --pages 10000 100000 -o figures.jsonl
     python -m benchmarks.scale RUN --pages 1000000 -o figures.jsonl               # about 10 GB of disk
     python -m benchmarks.scale RUN --validate --corpus dev_debian                   # real against synthetic pages
-    python -m benchmarks.scale --plot figures.jsonl docs/research/scale.png
+    python -m benchmarks.scale --plot figures.jsonl scale.png
 
 Pages are those of `benchmarks.word_pages`; queries are three to eight words of a page. Indexes stay in --folder;
 opening and searching run in a separate process, and memory is the peak of that process.
