@@ -62,7 +62,7 @@ IMAGE_TEMPLATE = (
 )
 
 
-def make_tokenizer(special: list[str], **roles: str) -> Any:
+def make_tokenizer(special: list[str], **roles: Any) -> Any:
     """Create a word tokenizer with a few words and the architecture's special tokens."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
