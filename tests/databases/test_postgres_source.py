@@ -37,6 +37,7 @@ def test_pages_of_a_table(table):
     found = {(page.document, page.page): page.vectors for page in source.pages(lambda *_: True)}
     assert found.keys() == pages.keys()
     for key, vectors in found.items():
+        assert vectors is not None
         np.testing.assert_allclose(vectors, pages[key], atol=1e-6)
 
 

@@ -27,7 +27,8 @@ from anchorfold.storage.records import Snippet
 from anchorfold.storage.schema import public_page_id
 from anchorfold.storage.text_search import MOST_TERMS, query_terms
 
-CANDIDATES = 1_000  # pages that are scored by MaxSim, at least
+SCANNED_PAGES = 20_000  # up to here all pages are scored, because candidates lose pages (docs/guides/postgresql.md)
+CANDIDATES = 4_000  # pages of a larger index that are scored, at least
 FETCHED_PAGES = 1_000  # pages per request of a scan
 RANKED_MATCHES = 2_000  # pages that match a text query and are scored by BM25, the best by ts_rank
 K1, B = 1.2, 0.75  # of BM25, as in SQLite
@@ -95,8 +96,9 @@ class PostgresSearch(PostgresDocuments):
         """Return the best pages by MaxSim for each of `request.vectors`."""
         with self._selecting(request) as (connection, condition):
             total = self._count(connection)
+            few = request.candidates is None and total <= SCANNED_PAGES
             candidates = request.candidates or max(CANDIDATES, 4 * request.top_k)
-            if request.exact or candidates >= total:
+            if request.exact or few or candidates >= total:
                 rankings = self._scan(connection, condition, request)
             else:
                 rankings = [
