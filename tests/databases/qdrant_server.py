@@ -33,14 +33,16 @@ class EdgeServer:
     The engine takes 0.3 seconds for each payload index, so they are created when a facet needs them unless `indexes`.
     """
 
-    def __init__(self, folder: Path, key: str | None = None, version: str = "1.18.0", indexes: bool = False) -> None:
+    def __init__(self, folder: Path, key: str | None = None, version: str = "1.20.0", indexes: bool = False) -> None:
         self.folder, self.key, self.version, self.indexes = folder, key, version, indexes
         self.schemas: dict[tuple[str, str], edge.PayloadSchemaType] = {}
         self.shards: dict[str, edge.EdgeShard] = {}
         self.aliases: dict[str, str] = {}
+        self.vectors: dict[str, dict] = {}
         self.lock = threading.RLock()
         self.requests: list[tuple[str, str]] = []
         self.problems: list[str] = []
+        self.failures: list[str] = []
         self.largest = 0
         self.before: Callable[[str, str], None] = lambda method, path: None  # called before each request
         description = os.environ.get("QDRANT_OPENAPI")
@@ -75,8 +77,25 @@ class EdgeServer:
         config = edge.EdgeConfig(
             {n: vector_params(p) for n, p in body["vectors"].items()}, texts, optimizers=optimizers
         )
+        self.vectors[name] = body["vectors"]
         self.shards[name] = edge.EdgeShard.create(str(folder), config)
         return True
+
+    def describe(self, name, _body):
+        config = {
+            "params": {"vectors": self.vectors[self.aliases.get(name, name)]},
+            "hnsw_config": {"m": 16, "ef_construct": 100, "full_scan_threshold": 10_000},
+            "optimizer_config": {"deleted_threshold": 0.2, "vacuum_min_vector_number": 1000,
+                                 "default_segment_number": 0, "flush_interval_sec": 5},
+            "wal_config": {"wal_capacity_mb": 32, "wal_segments_ahead": 0},
+        }  # fmt: skip
+        return {
+            "status": "green",
+            "optimizer_status": "ok",
+            "segments_count": 1,
+            "config": config,
+            "payload_schema": {},
+        }
 
     def delete_collection(self, name, _body):
         self.shard(name)
@@ -123,7 +142,7 @@ class EdgeServer:
             body["with_vector"],
         )  # fmt: skip
         records, following = self.shard(name).scroll(request)
-        return {"points": [record_out(r) for r in records], "next_page_offset": None if following is None else str(following)}  # fmt: skip  # noqa: E501
+        return {"points": [record_out(r) for r in records], "next_page_offset": identity_out(following)}  # fmt: skip
 
     def count(self, name, body):
         return {
@@ -200,6 +219,7 @@ ROUTES = [
     ("POST", "/collections/aliases", EdgeServer.change_aliases),
     ("GET", "/aliases", EdgeServer.list_aliases),
     ("GET", "/telemetry", EdgeServer.telemetry),
+    ("GET", POINT, EdgeServer.describe),
     ("PUT", POINT, EdgeServer.create),
     ("DELETE", POINT, EdgeServer.delete_collection),
     ("PUT", f"{POINT}/index", EdgeServer.create_index),
@@ -300,7 +320,12 @@ def record_out(record):
     vectors = record.vector
     if isinstance(vectors, dict):
         vectors = {name: vector_out(vector) for name, vector in vectors.items()}
-    return {"id": str(record.id), "payload": record.payload, "vector": vectors}
+    return {"id": identity_out(record.id), "payload": record.payload, "vector": vectors}
+
+
+def identity_out(identity):
+    """The id of a point; None at the end of a scroll."""
+    return identity if identity is None or isinstance(identity, int) else str(identity)
 
 
 def vector_out(vector):
@@ -398,6 +423,7 @@ def serving(server: EdgeServer):
                 except LookupError as error:
                     return self.reply(404, {"status": {"error": str(error)}})
                 except Exception as error:
+                    server.failures.append(f"{self.command} {parts.path}: {type(error).__name__}: {error}")
                     return self.reply(400, {"status": {"error": f"{type(error).__name__}: {error}"}})
             return self.reply(200, result if parts.path == "/" else {"result": result, "status": "ok", "time": 0.0})
 

@@ -370,6 +370,9 @@ def test_scores_and_quantization_in_the_engine(served, bits):
         assert [hit.score for hit in exact] == pytest.approx(sorted(expected, reverse=True)[:10], abs=0.02)
         found = store.search_visual(SearchRequest(vectors=[query], top_k=10))[0]
         agreement.append(len(set(page_keys(exact)) & set(page_keys(found))) / 10)
+        (few,) = store.search_visual(SearchRequest(vectors=[query], top_k=30, candidates=30))
+        assert len(few) == 30
+        assert few[0].page == exact[0].page
         assert [h.score for h in found] == pytest.approx([expected[h.page - 1] for h in found], abs=0.02)
     assert np.mean(agreement) > 0.95
     assert store.info().settings["quantization"] == {8: "scalar", 4: "turbo4", 2: "turbo2", 1: "turbo1"}.get(

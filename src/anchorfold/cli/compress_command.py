@@ -25,7 +25,7 @@ from anchorfold.errors import LockedError
 
 if TYPE_CHECKING:
     from anchorfold.indexes.locations import Location
-    from anchorfold.vectors import CompressionReport
+    from anchorfold.vectors import CompressionReport, VectorSource
     from anchorfold.vectors.compression_target import CompressionTarget
 
 DEFAULT_METHOD = "semantic-clustering"
@@ -84,6 +84,9 @@ def compress_command(
         for name, reason in report.skipped:
             err.print(f"skipped {name}: {reason}", style="yellow", markup=False)
         summary = summarize(folder, report)
+        if not report.interrupted:
+            status.update(f"comparing results with {source}")
+            summary.update(compare_results(opened, folder))
         if target.exporter is not None:
             del summary["on disk"]  # of the intermediate index, not of the export
             if not report.interrupted:
@@ -104,6 +107,18 @@ def compress_command(
         raise typer.Exit(130)
     if report.skipped:
         raise typer.Exit(3)
+
+
+def compare_results(source: VectorSource, folder: Location) -> dict[str, tuple[object, str]]:
+    """Return the agreement of the first ten results before and after, if the source can search."""
+    from anchorfold.indexes.index import Index
+    from anchorfold.vectors.result_agreement import result_agreement
+
+    agreement = result_agreement(source, Index.open(folder))
+    if agreement is None:
+        return {}
+    text = f"{agreement.first_ten:.0%} of the first ten pages, {agreement.queries} queries sampled from the pages"
+    return {"same results": (round(agreement.first_ten, 3), text)}
 
 
 @contextmanager

@@ -24,7 +24,8 @@ from anchorfold.storage.records import Snippet
 from anchorfold.storage.schema import public_page_id
 from anchorfold.storage.text_search import has_phrase
 
-CANDIDATES = 1_000  # pages that are scored by MaxSim, at least
+CANDIDATES = 4_000  # pages that are scored by MaxSim, at least
+SCANNED = 20_000  # pages up to which all are scored: one vector per page says little about single words
 OVERSAMPLING = {8: 1.0, 4: 2.0, 2: 8.0, 1: 16.0}  # by bits; pages that are rescored with the stored vectors
 ATTEMPTS = 50  # to read documents that change all the time
 Found = list[tuple[Any, float]]  # points and scores
@@ -118,17 +119,21 @@ class QdrantSearch(QdrantDocuments):
         return results
 
     def _nearest(self, query: np.ndarray, allowed: models.Filter, request: SearchRequest) -> Found:
-        candidates = request.candidates or max(CANDIDATES, 4 * request.top_k)
+        candidates = request.candidates
+        if candidates is None and self.engine.count(all_of(of_type("page"))) > SCANNED:
+            candidates = max(CANDIDATES, 4 * request.top_k)
         options: dict[str, Any] = {"query": query.tolist(), "using": PAGES, "limit": request.top_k}
         if request.exact:
             options |= {"query_filter": allowed, "search_params": models.SearchParams(exact=True)}
+        elif candidates is None:
+            options["query_filter"] = allowed
         else:
             options["prefetch"] = models.Prefetch(
                 query=query.sum(0).tolist(), using=POOLED, filter=allowed, limit=max(candidates, request.top_k),
             )  # fmt: skip
-            if self.settings.bits < 16:
-                rescored = models.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING[self.settings.bits])
-                options["search_params"] = models.SearchParams(quantization=rescored)
+        if not request.exact and self.settings.bits < 16:
+            rescored = models.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING[self.settings.bits])
+            options["search_params"] = models.SearchParams(quantization=rescored)
         return [(p, p.score) for p in self.engine.call("query_points", with_payload=HIT_FIELDS, **options).points]
 
     def _hits(self, found: Found, public: bool) -> list[Hit]:

@@ -98,20 +98,41 @@ class QdrantSource(VectorSource):
                 else:
                     yield VectorPage(document, page, np.asarray(vector, np.float32))
 
-    def _names(self) -> Iterator[tuple[Any, tuple[str, int]]]:
+    def search(self, query: np.ndarray, count: int) -> list[tuple[str, int]]:
+        """Return the best pages by MaxSim of all stored vectors."""
+        from qdrant_client import models
+
+        answer = self._call(
+            "query_points", self._collection, query=query.tolist(), using=self._vectors or None, limit=count,
+            search_params=models.SearchParams(exact=True), with_payload=[f for f in self._name_fields if f] or False,
+        )  # fmt: skip
+        return [self._name(point) for point in answer.points]
+
+    @cached_property
+    def _name_fields(self) -> tuple[str | None, str | None]:
+        """The payload fields of the document and of the page number."""
         first = self._call("scroll", self._collection, limit=1, with_payload=True)[0]
-        keys = list(first[0].payload or {}) if first else []
-        document = choose_field(self.fields.document, DOCUMENT_FIELDS, keys, self.identity) if first else None
-        page = choose_field(self.fields.page, PAGE_FIELDS, keys, self.identity) if first else None
-        fields = [key for key in (document, page) if key is not None] or False
+        if not first:
+            return None, None
+        keys = list(first[0].payload or {})
+        return (
+            choose_field(self.fields.document, DOCUMENT_FIELDS, keys, self.identity),
+            choose_field(self.fields.page, PAGE_FIELDS, keys, self.identity),
+        )
+
+    def _name(self, point: Any) -> tuple[str, int]:
+        (document, page), values = self._name_fields, point.payload or {}
+        name = str(values.get(document, point.id)) if document else str(point.id)
+        return name, page_number(values.get(page), f"point {point.id}") if page else 1
+
+    def _names(self) -> Iterator[tuple[Any, tuple[str, int]]]:
+        fields = [key for key in self._name_fields if key is not None] or False
         offset: Any = None
         while True:
             records, offset = self._call(
                 "scroll", self._collection, limit=NAME_BATCH, offset=offset, with_payload=fields
             )
             for record in records:
-                values = record.payload or {}
-                name = str(values.get(document, record.id)) if document else str(record.id)
-                yield record.id, (name, page_number(values.get(page), f"point {record.id}") if page else 1)
+                yield record.id, self._name(record)
             if offset is None:
                 return

@@ -86,6 +86,10 @@ class VectorSource(ABC):
         Only a few pages are in memory at a time. Vectors of other pages are not read if possible.
         """
 
+    def search(self, query: np.ndarray, count: int) -> list[tuple[str, int]] | None:
+        """Return the best pages by MaxSim for a query `(tokens, d)`; None if the source cannot search."""
+        return None
+
 
 class ArraySource(VectorSource):
     """Base class of sources of named arrays.
