@@ -11,6 +11,7 @@ from anchorfold.backbones.base import BackboneEncoder
 from anchorfold.core.scoring import score_retention
 from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation.calibration import (
+    OTHER_GRAPHS,
     Calibration,
     calibrate,
     choose_depth,
@@ -52,6 +53,17 @@ def test_the_papers_figures_are_shown_for_its_own_pairs_only():
         table = calibration_table(calibration, family, pairs)
         assert "paper" not in table.heads
         assert {len(line) for line in table.lines} == {len(table.heads)}
+
+
+@pytest.mark.parametrize(
+    ("symmetric", "expected"), [([93.0, 92.0, 93.5], "symmetric"), ([99.0, 80.0, 91.0], "attention")]
+)
+def test_the_papers_graph_is_kept_unless_another_one_is_significantly_better(symmetric, expected):
+    values = {6: [90.0, 89.0, 91.0]}
+    calibration = Calibration(PAPER["colpali"], {}, [], {6: (11, 14)}, values, [90.0] * 3, {"symmetric": symmetric})
+    graph, gain, error = calibration.best_graph
+    assert graph == expected
+    assert (gain > 2 * error) == (expected == "symmetric")
 
 
 def test_window_rules():
@@ -110,6 +122,16 @@ class TestCalibrate:
         (full,) = model.encode_documents(images[:1])
         (query,) = model.encode_queries(["net revenue"])
         assert calibration.random[0] == pytest.approx(score_retention(query, full, page), abs=1e-3)
+
+    def test_graphs_are_compared_at_the_chosen_window(self, models, images):
+        model = models["colqwen2.5"]
+        calibration = calibrate(model, [("net revenue", images[0])], depths=(2,))
+        window = calibration.settings.window
+        assert list(calibration.graphs) == list(OTHER_GRAPHS[model.is_causal])
+        (page,) = model.encode_documents(images[:1], AnchorFold(0.2, window=window, steps=2, graph="symmetric"))
+        (full,) = model.encode_documents(images[:1])
+        (query,) = model.encode_queries(["net revenue"])
+        assert calibration.graphs["symmetric"][0] == pytest.approx(score_retention(query, full, page), abs=1e-3)
 
     def test_retention_of_given_windows(self, models, images):
         model, pairs = models["colqwen2.5"], [("net revenue", i) for i in images]

@@ -124,7 +124,7 @@ def print_candidates(calibration: Calibration, family: str, pairs: str) -> None:
 
 
 def print_verdict(calibration: Calibration) -> None:
-    """Print whether anchors by centrality are better than random anchors for this model."""
+    """Print whether anchors by centrality are better than random anchors for this model, and the best graph."""
     gain, error = calibration.advantage
     figures = f"{gain:+.2f} +- {error:.2f} points against random anchors ({fmean(calibration.random):.2f} %)"
     if calibration.is_suitable:
@@ -135,6 +135,12 @@ def print_verdict(calibration: Calibration) -> None:
     else:
         reason = "Its attention is not concentrated on content: choose another method (--compare)"
         out.print(f"AnchorFold does not suit this backbone: {figures}. {reason}.")
+    graph, lead, spread = calibration.best_graph
+    if lead:
+        out.print(
+            f"AnchorFold with the paper's graph is not the best choice for this backbone: the graph {graph} retains "
+            f"{lead:+.2f} +- {spread:.2f} points more. Use `index --graph {graph}`, or another method (--compare)."
+        )
 
 
 def print_comparison(comparisons: list[MethodComparison]) -> None:

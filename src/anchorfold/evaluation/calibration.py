@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from statistics import fmean, mean, median
 from typing import Any
@@ -30,6 +30,8 @@ from anchorfold.page import PageState
 DEPTHS = (2, 3, 4, 6, 8, 10, 12)
 CALIBRATION_RATIO = 0.2
 CALIBRATION_FILE = "calibration.json"
+PAPER_GRAPH = "attention"
+OTHER_GRAPHS = {False: ("symmetric",), True: ("symmetric", "mirrored", "mirrored-symmetric")}  # by causality
 
 
 def choose_window(profile: Sequence[float], rho: float = 0.2) -> tuple[int, int]:
@@ -105,6 +107,7 @@ class Calibration:
         windows: candidate window per depth.
         values: retention of every pair with the candidate window, per depth.
         random: retention of every pair with the chosen window and random anchors.
+        graphs: retention of every pair with the chosen window and depth, per other graph.
     """
 
     settings: LayerSettings
@@ -113,6 +116,7 @@ class Calibration:
     windows: dict[int, tuple[int, int]]
     values: dict[int, list[float]]
     random: list[float]
+    graphs: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def advantage(self) -> tuple[float, float]:
@@ -124,6 +128,20 @@ class Calibration:
         """Whether central tokens are better anchors than random ones; None within two standard errors."""
         gain, error = self.advantage
         return None if abs(gain) <= 2 * error else gain > 0
+
+    @property
+    def best_graph(self) -> tuple[str, float, float]:
+        """The graph that retains the most score, its mean gain over the paper's graph, and the standard error.
+
+        It is the paper's graph unless the gain is more than two standard errors.
+        """
+        paper = torch.tensor(self.values[self.settings.steps])
+        best, gain, error = PAPER_GRAPH, 0.0, 0.0
+        for graph, values in self.graphs.items():
+            lead, spread = mean_and_error(torch.tensor(values) - paper)
+            if lead > max(gain, 2 * spread):
+                best, gain, error = graph, lead, spread
+        return best, gain, error
 
     def as_json(self) -> dict[str, Any]:
         """Return a JSON-serialisable dictionary."""
@@ -137,7 +155,7 @@ class Calibration:
             {int(k): v for k, v in data[name].items()} for name in ("profiles", "windows", "values")
         )
         spans = {k: (first, last) for k, (first, last) in windows.items()}
-        return cls(settings, profiles, data["sap_profile"], spans, values, data["random"])
+        return cls(settings, profiles, data["sap_profile"], spans, values, data["random"], data.get("graphs", {}))
 
 
 class CalibrationPair:
@@ -199,17 +217,27 @@ def calibrate(
     windows = {k: choose_window(profiles[k], rho) for k in depths}
     values: dict[int, list[float]] = {k: [] for k in depths}
     random: dict[int, list[float]] = {k: [] for k in depths}
-    joint = [PropagatedAttention(i, k) for k, (first, last) in windows.items() for i in range(first, last + 1)]
+    others = OTHER_GRAPHS[model.is_causal]
+    by_graph: dict[str, dict[int, list[float]]] = {graph: {k: [] for k in depths} for graph in others}
+    joint = [
+        PropagatedAttention(i, k, graph)
+        for graph in (PAPER_GRAPH, *others)
+        for k, (first, last) in windows.items()
+        for i in range(first, last + 1)
+    ]
     for pair in encode_pairs(model, pairs, joint):
         for k in depths:
             values[k].append(pair.fold_retention(windows[k], k))
             random[k].append(pair.fold_retention(windows[k], k, anchors="random"))
+            for graph, retained in by_graph.items():
+                retained[k].append(pair.fold_retention(windows[k], k, graph=graph))
     depth = choose_depth(values)
     settings = LayerSettings(
         windows[depth], choose_window(sap_profile, rho), len(layers), depth, source="calibration",
         universal=model.layer_settings.universal,
     )  # fmt: skip
-    return Calibration(settings, profiles, sap_profile, windows, values, random[depth])
+    graphs = {graph: retained[depth] for graph, retained in by_graph.items()}
+    return Calibration(settings, profiles, sap_profile, windows, values, random[depth], graphs)
 
 
 @torch.no_grad()
