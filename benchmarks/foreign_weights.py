@@ -23,7 +23,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 import numpy as np
@@ -215,11 +215,17 @@ def page_states(
 
 
 @torch.no_grad()
-def evaluate(model: TextEncoder | BackboneEncoder, corpus: CorpusPages) -> dict[str, np.ndarray]:
-    """Return the figures `(labels, queries)` of all methods, and scores `(labels, pages, pseudo-queries)`."""
+def evaluate(
+    model: TextEncoder | BackboneEncoder, corpus: CorpusPages, names: Container[str] = ()
+) -> dict[str, np.ndarray]:
+    """Return the figures `(labels, queries)` of the named methods, and scores `(labels, pages, pseudo-queries)`.
+
+    All methods are compared if none is named.
+    """
     causal = model.is_causal
     compressors: dict[str, Compressor] = {FULL: FullIndex()}
-    compressors |= {f"{label}@{ratio:g}": make(ratio) for label, make in options(causal).items() for ratio in RATIOS}
+    methods = {label: make for label, make in options(causal).items() if not names or label in names}
+    compressors |= {f"{label}@{ratio:g}": make(ratio) for label, make in methods.items() for ratio in RATIOS}
     queries = model.encode_queries([q.text for q in corpus.queries + corpus.pseudo])
     query_scores, n = QueryScores(queries), len(corpus.queries)
     scores = np.zeros((len(compressors), len(corpus.names), len(queries)), np.float32)
@@ -255,6 +261,7 @@ def main() -> None:
     parser.add_argument("--documents", nargs="*", help="files of the corpora; all if omitted")
     parser.add_argument("--kinds", nargs="*", default=(), help="kinds of queries; all if omitted")
     parser.add_argument("--queries", type=int, default=1_000_000, help="maximum number of queries, evenly spaced")
+    parser.add_argument("--methods", nargs="*", default=(), help="labels of methods; all if omitted")
     parser.add_argument("--window", type=int, nargs=2, default=(3, 4), help="layers of a text encoder")
     parser.add_argument("--steps", type=int, default=6, help="propagation depth of a text encoder")
     parser.add_argument("--causal", action="store_true", help="text encoder: capture the lower triangle only")
@@ -270,7 +277,8 @@ def main() -> None:
     arguments.output.mkdir(parents=True, exist_ok=True)
     for folder in arguments.corpora:
         corpus = CorpusPages.read(folder, arguments.documents, arguments.kinds, arguments.queries)
-        np.savez_compressed(arguments.output / f"{folder.resolve().name}.npz", **evaluate(model, corpus))  # type: ignore[arg-type]
+        figures: dict[str, Any] = evaluate(model, corpus, arguments.methods)
+        np.savez_compressed(arguments.output / f"{folder.resolve().name}.npz", **figures)
 
 
 if __name__ == "__main__":

@@ -121,6 +121,8 @@ class TestCausality:
             warnings.simplefilter("always")
             model.encode_documents(images[:1])
             assert caught == []
+            model.encode_documents(images[:1], anchorfold.AnchorFold(ratio=0.5, graph="mirrored-symmetric"))
+            assert caught == []
             list(model.page_states(images[:1], [PropagatedAttention(1)]))
             for _ in range(2):
                 model.encode_documents(images[:1], anchorfold.AnchorFold(ratio=0.5))

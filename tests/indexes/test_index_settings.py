@@ -1,13 +1,17 @@
 """Settings of an index: sizes, bits, models and compressors."""
 
 import subprocess
+import warnings
 
 import pytest
+import torch
 
 from anchorfold import AGC, AnchorFold, DocPruner, FullIndex, Index
 from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.compressors.default import DefaultCompressor
 from anchorfold.errors import AnchorFoldError, MismatchError, NotAnIndexError
 from anchorfold.indexes.creation import choose_compressor
+from anchorfold.page import PageState
 from anchorfold.storage.file_errors import folder_bytes
 from tests.number_reader import NumberReader, write_pdf
 
@@ -137,3 +141,43 @@ def test_a_later_calibration_does_not_change_an_index(index, reader, reports):
     assert [(s.layer, s.steps) for s in again[0]] == [(1, 6), (2, 6)]
     settings = index.info().settings
     assert (settings["window"], settings["steps"]) == ([1, 2], 6)
+
+
+class CausalReader:
+    """An encoder whose visual tokens cannot attend to later ones."""
+
+    is_causal = True
+
+    def __init__(self, reader):
+        self.reader = reader
+
+    def __getattr__(self, name):
+        return getattr(self.reader, name)
+
+
+def test_the_default_method_depends_on_causality(tmp_path, reader):
+    assert Index.create(tmp_path / "a.index", reader).settings.method == "anchorfold"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        index = Index.create(tmp_path / "b.index", CausalReader(reader), choose_compressor(ratio=0.5))
+    assert (index.settings.method, index.settings.options) == (
+        "focus-clustering", {"ratio": 0.5, "graph": "mirrored-symmetric"}
+    )  # fmt: skip
+    again = Index.open_or_create(index.path, CausalReader(reader), choose_compressor("auto", ratio=0.5))
+    assert again.settings == index.settings
+    with pytest.raises(MismatchError, match=r"not with \{'ratio': 0.1\}"):
+        Index.open_or_create(index.path, CausalReader(reader), choose_compressor(ratio=0.1))
+
+
+def test_a_graph_is_stored(tmp_path, reader):
+    index = Index.create(tmp_path / "g.index", reader, choose_compressor(graph="symmetric"))
+    assert (index.settings.method, index.settings.options) == ("anchorfold", {"ratio": 0.2, "graph": "symmetric"})
+    assert choose_compressor("focus-clustering", cap=9, graph="symmetric").options == {"cap": 9, "graph": "symmetric"}
+    for options, words in (({"method": "sap"}, "does not read an attention graph"), ({}, "graph must be one of")):
+        with pytest.raises(AnchorFoldError, match=words):
+            choose_compressor(**options, graph="circular")
+
+
+def test_the_default_compressor_requires_a_model(reader):
+    with pytest.raises(TypeError, match="depends on the model"):
+        DefaultCompressor(0.5).compress(PageState(torch.eye(4), lambda z: z), reader.layer_settings)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -41,6 +41,12 @@ class PropagatedAttention:
     steps: int = 6
     graph: str = "attention"
 
+    @property
+    def suits_causal(self) -> bool:
+        """Whether the graph corrects for a causal mask."""
+        kind = GRAPHS[self.graph]
+        return kind.logits != "masked" or kind.debiased
+
     @classmethod
     def measure(cls, requests: Sequence[Self], view: LayerView) -> dict[Self, Tensor]:
         """Compute all requested depths of one layer in one propagation per graph."""
@@ -64,6 +70,7 @@ class InDegree:
     """Attention `(N,)` received from the visual tokens: column sums of the full softmax, mean over heads."""
 
     layer: int
+    suits_causal: ClassVar[bool] = False
 
     @classmethod
     def measure(cls, requests: Sequence[Self], view: LayerView) -> dict[Self, Tensor]:
@@ -87,6 +94,7 @@ class LastTextAttention:
 
     layer: int
     tokens: int = 1
+    suits_causal: ClassVar[bool] = False
 
     @classmethod
     def measure(cls, requests: Sequence[Self], view: LayerView) -> dict[Self, Tensor]:

@@ -171,7 +171,7 @@ class BackboneEncoder(ABC):
             BrokenModelError: the model cannot run, or not with this batch size.
         """
         signals = list(signals)
-        if signals:
+        if not all(signal.suits_causal for signal in signals):
             self.warn_if_causal()
         for batch in batched(map(self.open_page, images), batch_size or self.default_batch_size):
             # Preparation too: a tokenizer keeps its padding and truncation between calls.
@@ -239,8 +239,9 @@ class BackboneEncoder(ABC):
             self._warned = True
             warnings.warn(
                 f"{self.name} is causal: its visual tokens cannot attend to later ones, so attention accumulates on "
-                "the first tokens of a page, and AnchorFold, SAP and DocPruner are not meaningful. Use a backbone with "
-                "bidirectional attention or another method (compare them with `anchorfold calibrate --compare`).",
+                "the first tokens of a page, and AnchorFold, SAP and DocPruner are not meaningful. Use the "
+                "method auto (focus-clustering on the mirrored-symmetric graph for this model), semantic-clustering, "
+                "or a backbone with bidirectional attention.",
                 CausalBackboneWarning,
                 stacklevel=3,
             )

@@ -170,7 +170,7 @@ def attach(encoder: Any, compressor: Compressor) -> Any:
         raise ValueError("a compressor is already attached to this encoder: detach(encoder) first.")
     backbone = MultiVectorBackbone(encoder)
     signals = list(compressor.signals(backbone.layer_settings))
-    if signals:
+    if not all(signal.suits_causal for signal in signals):
         backbone.warn_if_causal()
     forward = encoder.forward
 

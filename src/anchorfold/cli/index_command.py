@@ -53,7 +53,8 @@ def index_command(
     paths: Annotated[list[Path], typer.Argument(help="PDFs, images, or directories of them.", show_default=False)],
     output: Annotated[str, typer.Option("--output", "-o", help="Index directory or URL; created if it does not exist.", autocompletion=complete_path)],  # noqa: E501
     model: Annotated[str | None, typer.Option(help="Model name or path. Default: nano, which is part of this package.")] = None,  # noqa: E501
-    method: Annotated[str | None, typer.Option(help="Compression method (see `anchorfold methods`). Default: anchorfold.")] = None,  # noqa: E501
+    method: Annotated[str | None, typer.Option(help="Compression method (see `anchorfold methods`). Default: auto (anchorfold; focus-clustering for causal models).")] = None,  # noqa: E501
+    graph: Annotated[str | None, typer.Option(help="Attention graph of anchorfold, focus-clustering or spread-fold. Default: attention (the paper's).")] = None,  # noqa: E501
     ratio: Annotated[float | None, typer.Option(help="Fraction of vectors to keep per page, in (0, 1]. Default: 0.2.")] = None,  # noqa: E501
     cap: Annotated[int | None, typer.Option(help="Maximum vectors per page (instead of --ratio).")] = None,
     bits: Annotated[int | None, typer.Option(help="Bits per vector component: 32, 16, 8, 4, 2 or 1. Default: 16.")] = None,  # noqa: E501
@@ -116,11 +117,11 @@ def index_command(
     listing.require_documents()
     if small:
         ratio, bits = SMALL_RATIO if ratio is None and cap is None else ratio, bits or SMALL_BITS
-    has_budget = method is not None or ratio is not None or cap is not None
+    has_budget = method is not None or graph is not None or ratio is not None or cap is not None
     quiet_libraries()
     with remove_if_empty(output) as is_new:
         index = Index.open_or_create(
-            output, model, choose_compressor(method, ratio, cap) if has_budget else None, bits=bits,
+            output, model, choose_compressor(method, ratio, cap, graph) if has_budget else None, bits=bits,
             thumbnails=thumbnails, provenance=provenance, text=text, ocr=ocr, device=device,
             trust_remote_code=trust_remote_code, allow_pickle=allow_pickle, bidirectional=bidirectional,
             dim=dim,
@@ -185,6 +186,7 @@ def print_summary(index: Index, report: AddReport, as_json: bool, with_table: bo
         ("vectors after", f"{info.vectors:,} ({format_size(info.vector_bytes)} as {index.settings.type_name})"),
         ("compression ratio", compression_ratio(info)),
         ("on disk", disk_usage(info)),
+        ("method", index.settings.method),
         ("layer settings", layer_settings(index.settings)),
         ("skipped", len(report.skipped)),
     ]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import logging
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from anchorfold.backbones.encoder import select_stored
 from anchorfold.compressors import COMPRESSORS, AnchorFold, Compressor
+from anchorfold.compressors.default import DefaultCompressor
 from anchorfold.errors import InvalidArgumentError, MismatchError
 from anchorfold.indexes.locations import Location, create_store, make_target
 from anchorfold.indexes.model import load_model
@@ -18,15 +21,32 @@ from anchorfold.storage.protocol import PageStore
 if TYPE_CHECKING:
     from anchorfold.backbones.encoder import Encoder
 
+_log = logging.getLogger(__name__)
 DEFAULT_RATIO = 0.2  # near lossless
 
 
-def choose_compressor(method: str | None = None, ratio: float | None = None, cap: int | None = None) -> Compressor:
-    """Return a compressor by name and budget; `AnchorFold(ratio=0.2)` by default."""
+def choose_compressor(
+    method: str | None = None, ratio: float | None = None, cap: int | None = None, graph: str | None = None
+) -> Compressor:
+    """Return a compressor by name and budget; the default of the model at ratio 0.2 if no name is given.
+
+    Args:
+        method: name of a compressor; "auto" or None for the default of the model.
+        ratio: share of a page's vectors to keep.
+        cap: maximum vectors per page.
+        graph: visual attention graph of AnchorFold, or of another method that reads it.
+    """
     if ratio is not None and cap is not None:
         raise InvalidArgumentError("ratio and cap exclude each other: give one of them.")
-    compressor_type = COMPRESSORS[method or AnchorFold.name]
+    if method in (None, DefaultCompressor.name):
+        method = AnchorFold.name if graph else None
+    compressor_type = COMPRESSORS[method] if method else DefaultCompressor
     try:
+        if graph:
+            if "graph" not in inspect.signature(compressor_type).parameters:
+                raise InvalidArgumentError(f"{method} does not read an attention graph: leave the graph out.")
+            budget = {"cap": cap} if cap is not None else {"ratio": DEFAULT_RATIO if ratio is None else ratio}
+            return compressor_type(**budget, graph=graph)
         if ratio is None and cap is None:
             try:
                 return compressor_type.with_budget()
@@ -54,6 +74,12 @@ def create_index(
         )
     make_target(location)
     encoder = load_model(model, load_options) if isinstance(model, str) else model
+    requested = compressor
+    if isinstance(compressor, DefaultCompressor):
+        causal = getattr(encoder, "is_causal", False)
+        compressor = compressor.for_model(causal)
+        kind = "a causal" if causal else "a bidirectional"
+        _log.info("%s is %s model: pages are compressed with %s", encoder.name, kind, compressor.name)
     if reason := compressor.unsupported_reason(encoder.layer_settings):
         raise InvalidArgumentError(reason)
     settings = IndexSettings(
@@ -62,10 +88,10 @@ def create_index(
         thumbnails=thumbnails, provenance=provenance, layers=_json_values(asdict(encoder.layer_settings)),
         text=text or ocr, ocr=ocr,
     )  # fmt: skip
-    if compressor.signals(encoder.layer_settings):
+    if not all(signal.suits_causal for signal in compressor.signals(encoder.layer_settings)):
         encoder.warn_if_causal()
     store = create_store(location, settings)
-    require_same(store.settings, compressor, bits)
+    require_same(store.settings, requested, bits)
     return store, encoder
 
 
@@ -78,13 +104,22 @@ def _json_values(options: dict[str, Any]) -> dict[str, Any]:
 def require_same(
     settings: IndexSettings, compressor: Compressor | None, bits: int | None, dim: int | None = None
 ) -> None:
-    """Raise MismatchError if an index has another compressor, other bits or dimensions; None matches any value."""
+    """Raise MismatchError if an index has another compressor, other bits or dimensions; None matches any value.
+
+    The default compressor matches any method with its budget.
+    """
     if dim is not None and dim != settings.dim:
         raise MismatchError(
             f"the index was created with vectors of {settings.dim} dimensions, not of {dim}: leave that option out, or "
             "choose another folder."
         )
-    if compressor is not None:
+    if isinstance(compressor, DefaultCompressor):
+        if not _json_values(compressor.options).items() <= settings.options.items():
+            raise MismatchError(
+                f"the index was created with {settings.method} {settings.options}, not with {compressor.options}: "
+                "leave these options out, or choose another folder."
+            )
+    elif compressor is not None:
         requested = (compressor.name, _json_values(compressor.options))
         if requested != (settings.method, settings.options):
             raise MismatchError(

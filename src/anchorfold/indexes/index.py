@@ -81,7 +81,8 @@ class Index(IndexReader):
         Args:
             path: a folder that is empty or does not exist, or the URL of a database.
             encoder: an encoder, or a model name or path for `anchorfold.load`.
-            compressor: compressor of pages; `AnchorFold(ratio=0.2)` by default.
+            compressor: compressor of pages. By default `AnchorFold(ratio=0.2)`; for a causal model
+                `FocusClustering(ratio=0.2, graph="mirrored-symmetric")`.
             bits: bits per vector component: 32 (float32), 16 (default), 8, 4, 2 or 1.
             thumbnails: store a thumbnail of each page.
             provenance: store the patches behind each vector; required by explanations.
