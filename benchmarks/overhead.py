@@ -1,6 +1,7 @@
 """Overhead of compression during indexing, at the layer sizes of the three backbones of the paper.
 
     python -m benchmarks.overhead                 # about five minutes on two cores
+    python -m benchmarks.overhead --graph mirrored-symmetric
 
 No checkpoint is needed: time does not depend on the weights. For each backbone, a few language layers of the
 original width are created, and encoding is timed with and without each compressor, interleaved in one run. The
@@ -25,8 +26,9 @@ import torch
 from transformers import LlamaConfig, LlamaModel
 
 import anchorfold
+from anchorfold.attention.graphs import GRAPHS
 from anchorfold.attention.layer_settings import PAPER, LayerSettings
-from anchorfold.attention.signals import InDegree, LastTextAttention, PropagatedAttention
+from anchorfold.attention.signals import InDegree, LastTextAttention, PropagatedAttention, Signal
 from anchorfold.attention.tap import AttentionTap
 from anchorfold.compressors import Compressor
 from anchorfold.core.focus import centrality, visual_graph
@@ -97,7 +99,7 @@ class Stack:
         return z if self.identity else z @ self.weight
 
     @torch.no_grad()
-    def tapped(self, kind: type | None) -> tuple[torch.Tensor, AttentionTap]:
+    def tapped(self, kind: Callable[[int], Signal] | None) -> tuple[torch.Tensor, AttentionTap]:
         signals = [] if kind is None else [kind(i) for i in range(len(self.attention))]
         with AttentionTap(self.model, self.attention, signals) as tap:
             tap.set_visual_tokens(self.visual)
@@ -115,7 +117,11 @@ class Stack:
         return out.attentions
 
 
-KIND = {"anchorfold": PropagatedAttention, "sap": InDegree, "docpruner": LastTextAttention}
+KIND: dict[str, Callable[[int], Signal]] = {
+    "anchorfold": PropagatedAttention,
+    "sap": InDegree,
+    "docpruner": LastTextAttention,
+}
 
 
 def window_layers(name: str, settings: LayerSettings) -> int:
@@ -206,8 +212,11 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=2, help="language layers to build")
     parser.add_argument("--tokens", type=int, default=768, help="visual tokens of the page")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--graph", choices=GRAPHS, default="attention", help="visual graph of anchorfold")
     parser.add_argument("--only", choices=[w.family for w in WIDTHS], help="one backbone")
     arguments = parser.parse_args()
+    KIND["anchorfold"] = partial(PropagatedAttention, graph=arguments.graph)
+    COMPRESSORS["anchorfold"] = partial(anchorfold.AnchorFold, ratio=RATIO, graph=arguments.graph)
     names = [*COMPRESSORS, "output_attentions"]
     print(f"Total indexing time relative to encoding alone, N = {arguments.tokens}, ratio {RATIO}, float32 on CPU")
     print(f"{'backbone':12}" + "".join(f"{n:>20}" for n in names) + f"{'extra MB':>10}")

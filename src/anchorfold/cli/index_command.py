@@ -186,7 +186,7 @@ def print_summary(index: Index, report: AddReport, as_json: bool, with_table: bo
         ("vectors after", f"{info.vectors:,} ({format_size(info.vector_bytes)} as {index.settings.type_name})"),
         ("compression ratio", compression_ratio(info)),
         ("on disk", disk_usage(info)),
-        ("method", index.settings.method),
+        ("method", " ".join(filter(None, (index.settings.method, index.settings.options.get("graph"))))),
         ("layer settings", layer_settings(index.settings)),
         ("skipped", len(report.skipped)),
     ]
