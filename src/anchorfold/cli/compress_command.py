@@ -65,12 +65,13 @@ def compress_command(
       anchorfold compress pages.parquet -o small.parquet --method ward --ratio 0.05
       anchorfold compress http://localhost:6333 --collection pages -o http://localhost:6333 --target-collection small
     """
+    from anchorfold.compressors.default import DefaultCompressor
     from anchorfold.indexes.creation import choose_compressor
     from anchorfold.vectors import FieldNames, compress_source, open_source
     from anchorfold.vectors.compression_target import choose_target
 
     quiet_libraries()
-    compressor = choose_compressor(method, ratio, cap)
+    compressor = choose_compressor(DEFAULT_METHOD if method == DefaultCompressor.name else method, ratio, cap)
     target = choose_target(output, format_, target_collection, quantization)
     opened = open_source(source, FieldNames(vectors_field, document_field, page_field, collection), source_format)
     folder = target.folder(opened, compressor, bits)
