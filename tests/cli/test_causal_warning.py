@@ -48,7 +48,7 @@ COMMANDS = {
     "eval": ("eval", "CORPUS", "--methods", "anchorfold,sap", "--ratios", "0.5", "-o", "OUT"),
     "calibrate": ("calibrate", "MODEL", "--pairs", "CORPUS", "--count", "9", "--force"),
     "ablate": ("ablate", "variants", "CORPUS", "-o", "OUT"),
-    "index": ("index", "CORPUS/pdfs", "-o", "OUT/my.index"),
+    "index": ("index", "CORPUS/pdfs", "-o", "OUT/my.index", "--method", "anchorfold"),
 }
 BENCH = (
     "bench",
@@ -81,6 +81,14 @@ def test_commands(command, corpus, causal, tmp_path):
         assert completed.exit_code == 0, completed.output
 
     assert len(causal_warnings(run)) == 1
+
+
+def test_index_states_the_default_method_instead(corpus, causal, tmp_path):
+    def run():
+        words = ["index", str(corpus / "pdfs"), "-o", str(tmp_path / "my.index"), "--model", str(causal)]
+        assert "focus-clustering mirrored-symmetric" in CliRunner().invoke(app, words, catch_exceptions=False).output
+
+    assert causal_warnings(run) == []
 
 
 def test_attach(checkpoints, images):
