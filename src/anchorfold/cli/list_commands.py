@@ -58,6 +58,4 @@ def models_command(as_json: AsJson = False) -> None:
         return
     columns = ["model", "family", ">dim", ">visual tokens", ">window, K", "settings from", "attention", "license"]
     print_table(columns, rows)
-    out.print(
-        "Compressors that read attention require bidirectional attention, or a graph for causal models."
-    )
+    out.print("Compressors that read attention require bidirectional attention, or a graph for causal models.")
