@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from functools import reduce
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import qdrant_edge as edge
@@ -213,7 +214,7 @@ class EdgeServer:
 
 
 DONE = {"operation_id": 1, "status": "completed"}
-ROUTES = [
+ROUTES: list[tuple[str, str, Any]] = [
     ("GET", "/", EdgeServer.root),
     ("GET", "/collections", EdgeServer.list_collections),
     ("POST", "/collections/aliases", EdgeServer.change_aliases),
@@ -238,13 +239,12 @@ ROUTES = [
 def vector_params(body):
     """The configuration of a named vector."""
     quantization = body.get("quantization_config") or {}
+    config: Any = None
     if "scalar" in quantization:
         config = edge.ScalarQuantizationConfig(edge.ScalarType.Int8, quantization["scalar"]["quantile"], True)
     elif "turbo" in quantization:
         bits = quantization["turbo"]["bits"].removeprefix("bits")
         config = edge.TurboQuantQuantizationConfig(always_ram=True, bits=getattr(edge.TurboQuantBitSize, f"Bits{bits}"))
-    else:
-        config = None
     multi = edge.MultiVectorConfig(edge.MultiVectorComparator.MaxSim) if body.get("multivector_config") else None
     plain = edge.HnswIndexConfig(0, 100, 10_000) if (body.get("hnsw_config") or {}).get("m") == 0 else None
     datatype = getattr(edge.VectorStorageDatatype, TYPES[body.get("datatype") or "float32"])
@@ -282,8 +282,10 @@ def filter_in(body, shard):
     """A filter of a request."""
     if body is None:
         return None
-    clauses = ("must", "should", "must_not")
-    return edge.Filter(**{n: [condition_in(c, shard) for c in body[n]] for n in clauses if body.get(n)})
+    must, should, must_not = (
+        [condition_in(c, shard) for c in body.get(name) or []] or None for name in ("must", "should", "must_not")
+    )
+    return edge.Filter(must=must, should=should, must_not=must_not)
 
 
 def with_boolean(shard, path, value):
@@ -339,7 +341,7 @@ class Description:
     """Validates requests against an OpenAPI description."""
 
     def __init__(self, description):
-        from referencing import Registry, Resource
+        from referencing import Registry
         from referencing.jsonschema import DRAFT202012
 
         self.paths = [
@@ -347,12 +349,12 @@ class Description:
         ]
         self.paths.sort(key=lambda path: path[1].count("{"))
         schemas = nullable(description)
-        self.registry = Registry().with_resource("qdrant", Resource(schemas, DRAFT202012))
+        self.registry = Registry().with_resource("qdrant", DRAFT202012.create_resource(schemas))
         self.validators = {}
 
     def problem(self, method, path, query, body):
         """Return what is invalid in a request; None if nothing is."""
-        from jsonschema import Draft202012Validator
+        from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
         for pattern, name, item in self.paths:  # noqa: B007
             if pattern.fullmatch(path) and method.lower() in item:
@@ -443,7 +445,7 @@ def serving(server: EdgeServer):
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     http.daemon_threads = True
-    http.handle_error = lambda *_: None  # clients that are killed
+    setattr(http, "handle_error", lambda *_: None)  # noqa: B010 - clients that are killed
     thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:

@@ -240,7 +240,7 @@ def test_two_writers_of_different_documents(served):
 
 
 def _by_source(hits):
-    found = {}
+    found: dict[str, list[int]] = {}
     for hit in hits:
         found.setdefault(hit.source, []).append(hit.page)
     return found
