@@ -45,8 +45,10 @@ def choose_compressor(
         if graph:
             if "graph" not in inspect.signature(compressor_type).parameters:
                 raise InvalidArgumentError(f"{method} does not read an attention graph: leave the graph out.")
-            budget = {"cap": cap} if cap is not None else {"ratio": DEFAULT_RATIO if ratio is None else ratio}
-            return compressor_type(**budget, graph=graph)
+            options: dict[str, Any] = (
+                {"cap": cap} if cap is not None else {"ratio": DEFAULT_RATIO if ratio is None else ratio}
+            )
+            return compressor_type(**options | {"graph": graph})
         if ratio is None and cap is None:
             try:
                 return compressor_type.with_budget()
