@@ -44,7 +44,7 @@ VECTORS, DIM, TOKENS = 50, 128, 1024
 
 def documents(folder: Path, copies: int) -> Path:
     """Write several copies of the sample report and slides."""
-    from anchorfold.demo.corpus import report, slides
+    from anchorfold.demo.sample_documents import report, slides
 
     folder.mkdir()
     for i in range(copies):

@@ -52,7 +52,7 @@ print(json.dumps([report.pages, report.seconds, report.encode_seconds, peak["sel
 
 def sample(folder: Path, copies: int, pdf: Path | None) -> Path:
     """Write a folder with copies of the sample report and slides, or of a given PDF."""
-    from anchorfold.demo.corpus import report, slides
+    from anchorfold.demo.sample_documents import report, slides
 
     folder.mkdir()
     for i in range(copies):

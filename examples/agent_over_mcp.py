@@ -14,7 +14,7 @@ from pathlib import Path
 from mcp import Client, StdioServerParameters
 
 from anchorfold import AnchorFold, Index
-from anchorfold.demo.corpus import slides
+from anchorfold.demo.sample_documents import slides
 
 QUESTION = "vendors for satellite and coastal 5G"
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 import anchorfold
 from anchorfold.compressors import required_signals
-from anchorfold.demo.corpus import slides
+from anchorfold.demo.sample_documents import slides
 from anchorfold.documents.formats import open_document
 from anchorfold.documents.listing import list_documents
 

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from anchorfold import AnchorFold, Index
-from anchorfold.demo.corpus import forms, slides
+from anchorfold.demo.sample_documents import forms, slides
 
 ABOUT = """path,department,year,public
 documents,people,2024,false

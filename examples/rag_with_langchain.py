@@ -17,7 +17,7 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 
 from anchorfold import AnchorFold, Index
-from anchorfold.demo.corpus import slides
+from anchorfold.demo.sample_documents import slides
 from anchorfold.integrations.langchain import LangChainRetriever
 
 PROMPT = ChatPromptTemplate.from_template("Answer from these pages and cite them.\n\n{pages}\n\nQuestion: {question}")

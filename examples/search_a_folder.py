@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from anchorfold import AnchorFold, Index
-from anchorfold.demo.corpus import slides
+from anchorfold.demo.sample_documents import slides
 
 
 def sample_documents(folder: Path) -> Path:

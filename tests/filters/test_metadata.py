@@ -19,7 +19,7 @@ from tests.number_reader import NumberReader, write_pdf
 class TestUpdating:
     def test_metadata_of_unchanged_documents_needs_no_model(self, index, tmp_path, monkeypatch):
         monkeypatch.setattr("anchorfold.load", lambda *_, **__: pytest.fail("a model was loaded"))
-        monkeypatch.setattr("anchorfold.indexes.model.load_model", lambda *_: pytest.fail("a model was loaded"))
+        monkeypatch.setattr("anchorfold.indexes.index_model.load_model", lambda *_: pytest.fail("a model was loaded"))
         monkeypatch.setattr(
             "anchorfold.ingestion.encoded_pages.Renderer", lambda *_, **__: pytest.fail("a page was rendered")
         )

@@ -9,7 +9,7 @@ import anchorfold
 from anchorfold import Index
 from anchorfold.backbones.base import BackboneEncoder
 from anchorfold.errors import AnchorFoldError
-from anchorfold.indexes.model import IndexModel
+from anchorfold.indexes.index_model import IndexModel
 from anchorfold.storage.index_settings import IndexSettings
 from tests.number_reader import write_pdf
 
@@ -40,7 +40,7 @@ def test_a_revision_is_stored(tmp_path, models, monkeypatch):
         loads.append((name, options))
         return model
 
-    monkeypatch.setattr("anchorfold.indexes.model.load_model", load)
+    monkeypatch.setattr("anchorfold.indexes.index_model.load_model", load)
     assert Index.open(index.path, device="cpu").encoder is model
     assert loads == [("owner/model", {"revision": "abc", "device": "cpu"})]
 
@@ -89,7 +89,7 @@ def test_only_options_that_select_weights_come_from_the_index(tmp_path, models, 
         loads.append(options)
         return models["colpali"]
 
-    monkeypatch.setattr("anchorfold.indexes.model.load_model", load)
+    monkeypatch.setattr("anchorfold.indexes.index_model.load_model", load)
     safe = {"revision": "abc", "bidirectional": True, "merge_adapters": False}
     unsafe = {"trust_remote_code": True, "allow_pickle": True, "device": "cpu", "settings": "/etc/passwd"}
     model = IndexModel(tmp_path, stranger_settings("owner/model", **safe, **unsafe), None, {"allow_pickle": False})

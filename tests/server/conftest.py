@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from anchorfold import Index
-from anchorfold.demo.corpus import forms, handbook
+from anchorfold.demo.sample_documents import forms, handbook
 from anchorfold.server.service import IndexService
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from anchorfold.backbones.adapters import adapter_chain, add_adapters, unload_adapters
 from anchorfold.backbones.checkpoint import Backbone, Checkpoint
-from anchorfold.backbones.retrieval_heads import COLGEMMA3_HEAD, COLPALI_HEAD, Head, RetrievalHead
+from anchorfold.backbones.retrieval_heads import COLGEMMA3_HEAD, COLPALI_HEAD, HeadLayout, RetrievalHead
 from anchorfold.errors import CheckpointError
 
 DIMENSION = 128  # of ColPali's projection; the configuration does not contain it
@@ -43,7 +43,7 @@ class EngineLayout:
         keys: patterns and replacements of weight names.
     """
 
-    head: Head
+    head: HeadLayout
     load_model: Callable[[Checkpoint, dict[str, str]], Any]
     architecture: str
     keys: dict[str, str]

@@ -1,6 +1,6 @@
 """Late-interaction models that run through a processor of transformers: ColPali, ColQwen2, ColModernVBert, ColGemma3.
 
-A family is a `Head`: the location of the language layers and the projection, and its prompts.
+A family is a `HeadLayout`: the location of the language layers and the projection, and its prompts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anchorfold.backbones.page_grids import patch_grids
 
 
 @dataclass(frozen=True)
-class Head:
+class HeadLayout:
     """A family of models.
 
     Args:
@@ -50,15 +50,15 @@ class Head:
 
     def load_processor(self, checkpoint: Checkpoint) -> Any:
         """Load the processor; it resizes pages with Pillow, so that results do not depend on torchvision."""
-        kind = getattr(transformers, self.processor)
-        where = {"pretrained_model_name_or_path": checkpoint.name, "revision": checkpoint.revision}
+        processor_class = getattr(transformers, self.processor)
+        location = {"pretrained_model_name_or_path": checkpoint.name, "revision": checkpoint.revision}
         if self.image_processor is None:
-            return kind.from_pretrained(**where, backend="pil")
+            return processor_class.from_pretrained(**location, backend="pil")
         module, _, name = self.image_processor.rpartition(".")
         images = getattr(import_module(f"transformers.models.{module}"), name)
-        parts = [part.from_pretrained(**where) for part in (images, transformers.AutoTokenizer)]
-        declared, _ = kind.get_processor_dict(**where)
-        return kind.from_args_and_dict(parts, declared)
+        parts = [part.from_pretrained(**location) for part in (images, transformers.AutoTokenizer)]
+        declared, _ = processor_class.get_processor_dict(**location)
+        return processor_class.from_args_and_dict(parts, declared)
 
     def encoder(self, model: nn.Module, source: Checkpoint, checkpoint: Checkpoint) -> RetrievalHead:
         """Return an encoder with the processor of `source` and the name and options of `checkpoint`."""
@@ -69,7 +69,9 @@ class Head:
 class RetrievalHead(PromptedEncoder):
     """A model with a projection and its processor."""
 
-    def __init__(self, model: nn.Module, processor: Any, layer_settings: LayerSettings, name: str, head: Head) -> None:
+    def __init__(
+        self, model: nn.Module, processor: Any, layer_settings: LayerSettings, name: str, head: HeadLayout
+    ) -> None:
         super().__init__(model, layer_settings, name)
         self.head, self.family = head, head.family
         self.processor, self.tokenizer = processor, processor.tokenizer
@@ -131,16 +133,16 @@ class RetrievalHead(PromptedEncoder):
         return moved
 
 
-COLPALI_HEAD = Head("colpali", "vlm.language_model.layers", "ColPaliProcessor", prefix_mask=True)
-COLGEMMA3_HEAD = Head(
+COLPALI_HEAD = HeadLayout("colpali", "vlm.language_model.layers", "ColPaliProcessor", prefix_mask=True)
+COLGEMMA3_HEAD = HeadLayout(
     "colgemma3", "language_model.layers", "Gemma3Processor", projection="custom_text_proj",
     image_processor="gemma3.image_processing_pil_gemma3.Gemma3ImageProcessorPil",
     page_text="Describe this image", query_text="Query: {text}",
 )  # fmt: skip
 HEADS = (
     COLPALI_HEAD,
-    Head("colqwen2", "vlm.language_model.layers", "ColQwen2Processor"),
-    Head(
+    HeadLayout("colqwen2", "vlm.language_model.layers", "ColQwen2Processor"),
+    HeadLayout(
         "colmodernvbert", "vlm.text_model.layers", "ColModernVBertProcessor", attention="attn",
         image_processor="idefics3.image_processing_pil_idefics3.Idefics3ImageProcessorPil",
     ),

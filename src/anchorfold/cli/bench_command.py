@@ -60,7 +60,7 @@ def efficiency_command(
       anchorfold bench efficiency --model vidore/colpali-v1.3-hf
       anchorfold bench efficiency --corpus ./my-corpus
     """
-    from anchorfold.demo.corpus import write_evaluation
+    from anchorfold.demo.sample_documents import write_evaluation
     from anchorfold.evaluation.benchmarks import find_corpora
     from anchorfold.evaluation.corpus import local_corpus
     from anchorfold.evaluation.efficiency import EFFICIENCY_FILE, run_in_subprocess

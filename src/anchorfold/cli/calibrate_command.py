@@ -99,7 +99,7 @@ def calibrate_command(
         write_json(stored, {"model": encoder.name, "family": encoder.family, "pairs": pairs, **calibration.as_json()})
         out.print(f"wrote {stored}", markup=False)
     if figure is not None:
-        from anchorfold.evaluation.figures.calibration import draw_calibration
+        from anchorfold.evaluation.figures.calibration_profiles import draw_calibration
 
         draw_calibration({encoder.name: calibration}, figure)
         out.print(f"wrote {figure}", markup=False)

@@ -38,7 +38,7 @@ def demo_command(
 
     expected: dict[str, tuple[str, int]] = {}
     if file is None:
-        from anchorfold.demo.corpus import write_corpus
+        from anchorfold.demo.sample_documents import write_corpus
 
         documents = write_corpus(output / "documents")
         expected = {text: (str(documents / name), page) for text, name, page in QUERIES}

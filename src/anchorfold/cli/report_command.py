@@ -57,7 +57,7 @@ def report_command(
 
 def draw_figures(results: ResultCollection, target: Path) -> dict[str, str]:
     """Draw all figures that the results allow, and return their descriptions by file name."""
-    from anchorfold.evaluation.figures.calibration import draw_calibration
+    from anchorfold.evaluation.figures.calibration_profiles import draw_calibration
     from anchorfold.evaluation.figures.latency import draw_latency
     from anchorfold.evaluation.figures.retention import draw_retention, draw_storage
     from anchorfold.evaluation.run import slug

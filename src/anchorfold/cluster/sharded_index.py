@@ -19,7 +19,7 @@ from anchorfold.cluster.shard import Shard, ShardResult
 from anchorfold.cluster.worker_pool import PoolSize
 from anchorfold.errors import AnchorFoldError, UnavailableError
 from anchorfold.indexes.index import Index
-from anchorfold.indexes.model import IndexModel
+from anchorfold.indexes.index_model import IndexModel
 from anchorfold.retrieval.embedded_store import EmbeddedStore
 from anchorfold.retrieval.live_pages import LivePages
 from anchorfold.retrieval.scan import Scanner

@@ -32,9 +32,9 @@ from anchorfold.documents.render_events import (
 from anchorfold.documents.render_process import RenderProcess
 from anchorfold.documents.renderer import render_document
 from anchorfold.errors import AnchorFoldError, BrokenModelError
-from anchorfold.indexes.model import IndexModel
+from anchorfold.indexes.index_model import IndexModel
 from anchorfold.ingestion.encoded_pages import EncodingJob, PageBatches, PageEncoded, encode_rendered
-from anchorfold.ingestion.text_extraction import TextReader
+from anchorfold.ingestion.text_extraction import PageTextReader
 from anchorfold.storage.records import PageText
 
 
@@ -52,7 +52,7 @@ class Worker:
         self.version, self.job, self.shared = version, job, shared
         self.document_cache = DocumentCache(files)
         self.process = RenderProcess()
-        self.reader = TextReader(job.settings)
+        self.reader = PageTextReader(job.settings)
         self._rendering, self._encoding = threading.Lock(), threading.Lock()
 
     def start(self) -> WorkerStarted:

@@ -2,7 +2,7 @@
 
 Qdrant changes one point atomically and nothing else. So a version of a document is replaced by one update of the head:
 it lists the versions that are invisible, `staged` ones that are being written and `dead` ones that are being deleted. A
-writer replaces the head only if nobody has replaced it since it was read; the same condition protects the leases.
+writer replaces the head only if it has not changed since it was read; the same condition protects the leases.
 """
 
 from __future__ import annotations

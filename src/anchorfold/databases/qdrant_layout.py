@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from anchorfold.databases.limits import QDRANT_MAX_VALUES
 from anchorfold.databases.qdrant_engine import QdrantEngine, all_of, matches, models
+from anchorfold.databases.qdrant_limits import QDRANT_MAX_VALUES
 from anchorfold.databases.qdrant_text import SPARSE, term_weights
 from anchorfold.errors import AnchorFoldError
 from anchorfold.filters.values import BOOLEAN, DATE, FLOAT, FROM_FILE, INTEGER, TEXT, Plain

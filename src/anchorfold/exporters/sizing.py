@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from anchorfold.core.budget import vector_budget
-from anchorfold.databases.limits import QDRANT_MAX_VALUES
+from anchorfold.databases.qdrant_limits import QDRANT_MAX_VALUES
 from anchorfold.errors import InvalidArgumentError
 from anchorfold.quantization.codec import Coding
 

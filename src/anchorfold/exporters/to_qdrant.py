@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from anchorfold.databases.limits import QDRANT_MAX_VALUES
+from anchorfold.databases.qdrant_limits import QDRANT_MAX_VALUES
 from anchorfold.errors import AnchorFoldError
 from anchorfold.exporters.exporter import CollectionSize, Exporter
 from anchorfold.exporters.sizing import QUANTIZATION_BITS

@@ -12,8 +12,8 @@ from anchorfold.backbones.encoder import select_stored
 from anchorfold.compressors import COMPRESSORS, AnchorFold, Compressor
 from anchorfold.compressors.default import DefaultCompressor
 from anchorfold.errors import InvalidArgumentError, MismatchError
+from anchorfold.indexes.index_model import load_model
 from anchorfold.indexes.locations import Location, create_store, make_target
-from anchorfold.indexes.model import load_model
 from anchorfold.quantization.codec import BITS
 from anchorfold.storage.index_settings import IndexSettings
 from anchorfold.storage.protocol import PageStore

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from anchorfold.backbones import DEFAULT_MODEL
 from anchorfold.errors import AnchorFoldError, InvalidArgumentError, LockedError
+from anchorfold.indexes.index_model import IndexModel
 from anchorfold.indexes.locations import check_location, find_store, open_store
-from anchorfold.indexes.model import IndexModel
 from anchorfold.indexes.reader import IndexReader
 from anchorfold.storage.checking import Damage
 from anchorfold.storage.hits import as_names, matching
@@ -203,10 +203,10 @@ class Index(IndexReader):
         if cluster is not None:
             return cluster.source(self._model.encoding_job(batch_size))
         from anchorfold.ingestion.encoded_pages import LocalPageSource
-        from anchorfold.ingestion.text_extraction import TextReader
+        from anchorfold.ingestion.text_extraction import PageTextReader
 
         return nullcontext(
-            LocalPageSource(lambda: (self.encoder, self.compressor), TextReader(self.settings), batch_size)
+            LocalPageSource(lambda: (self.encoder, self.compressor), PageTextReader(self.settings), batch_size)
         )
 
     def _parse_metadata(self, metadata: Given | None, documents: Mapping[str, str]) -> GivenValues:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from anchorfold.databases.urls import is_url
 from anchorfold.errors import AnchorFoldError
-from anchorfold.indexes.model import IndexModel
+from anchorfold.indexes.index_model import IndexModel
 from anchorfold.retrieval.derived import check_where, has_searchable_pages, no_match_reason, require_text
 from anchorfold.retrieval.hybrid import hybrid_hits
 from anchorfold.storage.hits import Hit, Mode, SearchRequest, best_per_document, matching

@@ -19,7 +19,7 @@ from anchorfold.documents.render_events import DocumentFinished, PageFailed, Pag
 from anchorfold.documents.renderer import Renderer
 from anchorfold.errors import BrokenModelError
 from anchorfold.ingestion.progress import WorkerProgress
-from anchorfold.ingestion.text_extraction import TextReader
+from anchorfold.ingestion.text_extraction import PageTextReader
 from anchorfold.page import EncodedPage
 from anchorfold.storage.index_settings import IndexSettings
 from anchorfold.storage.records import PageText
@@ -116,7 +116,7 @@ class LocalPageSource:
     workers: Sequence[WorkerProgress] = ()
 
     def __init__(
-        self, load: Callable[[], tuple[Encoder, Compressor]], reader: TextReader, batch_size: int | None = None
+        self, load: Callable[[], tuple[Encoder, Compressor]], reader: PageTextReader, batch_size: int | None = None
     ) -> None:
         self._load, self.reader, self._batch_size = load, reader, batch_size
 
@@ -189,7 +189,7 @@ class PageBatches:
 
 
 def encode_rendered(
-    batches: PageBatches, rendered: Sequence[PageRendered], reader: TextReader
+    batches: PageBatches, rendered: Sequence[PageRendered], reader: PageTextReader
 ) -> list[PageEncoded | EncodingFailed]:
     """Encode at most one batch of pages, and read their text if the index stores text.
 

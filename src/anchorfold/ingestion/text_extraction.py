@@ -33,7 +33,7 @@ def add_text(store: PageStore, text: bool | None, ocr: bool | None) -> None:
             store.enable_text(bool(ocr) or store.settings.ocr)
 
 
-class TextReader:
+class PageTextReader:
     """Reads the text of rendered pages according to the index settings.
 
     Args:
@@ -81,7 +81,7 @@ def read_missing(
         return 0
     wanted = {source: [page - 1 for page in pages] for source, (_, pages) in missing.items()}
     requests = [RenderRequest(d, pages=wanted[d.source], with_text=True) for d in documents if d.source in wanted]
-    reader, count = TextReader(settings), 0
+    reader, count = PageTextReader(settings), 0
     texts: dict[str, dict[int, PageText]] = {}
     thumbnails: dict[str, dict[int, bytes]] = {}
 
