@@ -35,6 +35,7 @@ from anchorfold.cluster.worker_messages import DocumentPart, PackedPages, PartRe
 from anchorfold.documents.formats import FileIdentity
 from anchorfold.ingestion.progress import Progress
 from anchorfold.page import EncodedPage, PatchGrid
+from anchorfold.retrieval.embedded_store import EmbeddedStore
 from tests.cluster.nodes import Nodes
 from tests.cluster.stand_in import ClusterReader
 from tests.number_reader import write_pdf
@@ -214,6 +215,7 @@ def shards(folder: Path) -> None:
 
 def shard_search(index: ShardedIndex) -> ShardSearch:
     """Return the search of an open sharded index."""
+    assert isinstance(index.store, EmbeddedStore)
     search = index.store.pages
     assert isinstance(search, ShardSearch)
     return search
@@ -222,7 +224,7 @@ def shard_search(index: ShardedIndex) -> ShardSearch:
 def router_seconds(index: ShardedIndex, query: list[np.ndarray]) -> float:
     """Return the time of a query without that of the slowest shard, in seconds."""
     search, began = shard_search(index), time.perf_counter()
-    live = index.store.pages.newest_scanner().live
+    live = search.newest_scanner().live
     answers = search._query_shards(live.version, (query, 10, None), time.monotonic() + search.timeout) or []
     search._merge(live, answers, len(query), 10)
     return time.perf_counter() - began - max(answer.seconds for answer in answers)

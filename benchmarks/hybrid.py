@@ -69,6 +69,7 @@ def read_pages(paths: Sequence[Path], names: Sequence[str], queries: Sequence[Qu
     texts: dict[str, PageText] = {}
     for path in paths:
         index = Index.open(path)
+        assert isinstance(index.store, EmbeddedStore)
         scanner = index.store.pages.newest_scanner()
         identities = scanner.live.identities(np.arange(len(scanner.live))).tolist()
         hits = index.store.read(partial(page_hits, identities=identities))

@@ -15,6 +15,7 @@ import anchorfold
 from anchorfold.attention.layer_settings import default_settings
 from anchorfold.attention.signals import PropagatedAttention
 from anchorfold.backbones.catalogue import KNOWN
+from anchorfold.backbones.colqwen import ColQwen
 from anchorfold.backbones.colqwen_layouts import LAYOUTS, find_layout
 from anchorfold.core.focus import centrality, visual_graph
 from anchorfold.errors import AssumedLayoutWarning, CheckpointError, MismatchError, UntrainedDimensionsWarning
@@ -192,7 +193,9 @@ class TestSharedLayouts:
     def test_sauerkraut(self, copy, models):
         folder = copy("colqwen3", name="SauerkrautLM-ColQwen3-2b-v0.1")
         model = anchorfold.load(folder)
+        assert isinstance(model, ColQwen)
         assert model.layout.query_prompt.startswith("Query: ")
+        assert isinstance(models["colqwen3"], ColQwen)
         assert models["colqwen3"].layout.query_prompt.startswith("{text}")
         assert find_layout("VAGOsolutions/SauerkrautLM-ColQwen3-8b-v0.1", "colqwen3") is model.layout
 

@@ -173,9 +173,9 @@ def test_a_graph_is_stored(tmp_path, reader):
     index = Index.create(tmp_path / "g.index", reader, choose_compressor(graph="symmetric"))
     assert (index.settings.method, index.settings.options) == ("anchorfold", {"ratio": 0.2, "graph": "symmetric"})
     assert choose_compressor("focus-clustering", cap=9, graph="symmetric").options == {"cap": 9, "graph": "symmetric"}
-    for options, words in (({"method": "sap"}, "does not read an attention graph"), ({}, "graph must be one of")):
+    for method, words in (("sap", "does not read an attention graph"), (None, "graph must be one of")):
         with pytest.raises(AnchorFoldError, match=words):
-            choose_compressor(**options, graph="circular")
+            choose_compressor(method, graph="circular")
 
 
 def test_the_default_compressor_requires_a_model(reader):

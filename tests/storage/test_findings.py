@@ -21,7 +21,7 @@ from anchorfold import AnchorFold, Index
 from anchorfold.errors import AnchorFoldError, DiskFullError, StoreError
 from anchorfold.ingestion.ingest import Ingest
 from anchorfold.retrieval import candidate_files
-from anchorfold.retrieval.embedded_store import check_index
+from anchorfold.retrieval.embedded_store import EmbeddedStore, check_index
 from tests.number_reader import NumberReader, number_vectors, write_pdf
 from tests.text_pages import write_text_pdf
 
@@ -431,7 +431,9 @@ def test_9_a_lock_that_another_thread_holds_is_free_in_a_forked_child(world):
     held, release = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with index.store._segments._lock, index.store.pages._lock:
+        store = index.store
+        assert isinstance(store, EmbeddedStore)
+        with store._segments._lock, store.pages._lock:
             held.set()
             release.wait(SECONDS)
 

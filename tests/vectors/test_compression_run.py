@@ -15,6 +15,7 @@ from anchorfold import Index, SemanticClustering, compress_vectors
 from anchorfold.backbones.weights import cache_folder
 from anchorfold.compressors import FullIndex, Pooling1D
 from anchorfold.errors import AnchorFoldError, LockedError, MismatchError
+from anchorfold.retrieval.embedded_store import EmbeddedStore
 from anchorfold.storage.database import is_index
 from anchorfold.storage.lock import writer_lock
 from anchorfold.vectors import FieldNames, VectorPage, VectorSource, compress_source, compression_run, open_source
@@ -40,6 +41,7 @@ def folder(tmp_path):
 def stored(index):
     """Vectors by document and page."""
     opened = Index.open(index)
+    assert isinstance(opened.store, EmbeddedStore)
     names = opened.store.read(lambda snapshot: [(page.document, page.page) for page in snapshot.pages()])
     return {name: opened.page(*name).vectors for name in names}
 
@@ -227,6 +229,7 @@ class TestExports:
     def test_locked_intermediate_index(self, folder, tmp_path):
         target = choose_target(str(tmp_path / "small.npz"))
         between = target.folder(open_source(str(folder)), Pooling1D(0.2), None)
+        assert isinstance(between, Path)
         between.mkdir()
         with writer_lock(between, 0), pytest.raises(LockedError):
             target.discard_empty(between)

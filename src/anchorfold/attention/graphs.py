@@ -74,7 +74,7 @@ class LayerView:
         if self.value is None:
             raise ValueError("this graph requires the values of the layer.")
         heads_per_key = self.query.shape[0] // self.key.shape[0]
-        lengths = torch.linalg.vector_norm(self.value.index_select(1, self.visual).float(), dim=-1)
+        lengths: Tensor = torch.linalg.vector_norm(self.value.index_select(1, self.visual).float(), dim=-1)
         return lengths[[h // heads_per_key for h in range(*heads.indices(self.query.shape[0]))]]
 
     def row_block(self, columns: int) -> int:

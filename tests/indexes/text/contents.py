@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorfold import Index
+from anchorfold.retrieval.embedded_store import EmbeddedStore
 
 
 def pages(hits: Any) -> list[tuple[str, int]]:
@@ -17,5 +18,6 @@ def stored_texts(index: Index) -> dict[tuple[str, int], str]:
         "SELECT d.name, t.page_id & 0xFFFFFF, replace(t.text, char(0x200b), '') FROM texts t "
         "JOIN versions v ON v.id = t.page_id >> 24 JOIN documents d ON d.id = v.document_id ORDER BY t.page_id"
     )
+    assert isinstance(index.store, EmbeddedStore)
     rows = index.store.read(lambda snapshot: snapshot.connection.execute(query).fetchall())
     return {(Path(name).name, page): text for name, page, text in rows}
