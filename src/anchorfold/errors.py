@@ -8,6 +8,12 @@ def os_reason(error: OSError) -> str:
     return (error.strerror or str(error) or type(error).__name__).lower()
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of a library's message without its full stop, or the name of the error."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].rstrip(". ")
+
+
 class AnchorFoldError(Exception):
     """Base class of errors that the caller can fix; the message states the problem, its location and the fix."""
 

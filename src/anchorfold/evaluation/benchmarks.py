@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image
 
-from anchorfold.errors import AnchorFoldError
+from anchorfold.errors import AnchorFoldError, first_line
 from anchorfold.evaluation.corpus import Corpus, LazyPage, Query
 from anchorfold.evaluation.run_folder import digest_of
 
@@ -118,7 +118,7 @@ def task_corpus(task: Any, name: str, benchmark: str) -> Corpus:
     try:
         task.load_data()
     except (ConnectionError, OSError) as error:
-        raise AnchorFoldError(f"{task.metadata.name} cannot be downloaded: {str(error).splitlines()[0]}.") from error
+        raise AnchorFoldError(f"{task.metadata.name} cannot be downloaded: {first_line(error)}.") from error
     task.convert_v1_dataset_format_to_v2(num_proc=None)
     queries: list[Query] = []
     tables: dict[str, Any] = {}

@@ -17,7 +17,7 @@ from typing import Any
 from PIL import Image
 
 from anchorfold.backbones.weights import cache_folder
-from anchorfold.errors import AnchorFoldError
+from anchorfold.errors import AnchorFoldError, first_line
 
 TRAINING_SET = "vidore/colpali_train_set"  # the paper's calibration pairs are drawn from it
 SEED = 42
@@ -93,7 +93,7 @@ def sample_rows(
     except (ConnectionError, FileNotFoundError, OSError, ValueError) as error:
         if isinstance(error, AnchorFoldError):
             raise
-        raise AnchorFoldError(f"{name} cannot be read as a dataset: {str(error).splitlines()[0]}.") from error
+        raise AnchorFoldError(f"{name} cannot be read as a dataset: {first_line(error)}.") from error
     yield from _complete(_rows_of(pq.ParquetFile(cache)), columns)
 
 
@@ -115,7 +115,7 @@ def require_training_set() -> None:
     try:
         parquet_paths(TRAINING_SET)
     except (ConnectionError, FileNotFoundError, OSError, ValueError) as error:
-        raise AnchorFoldError(f"{TRAINING_SET} cannot be reached: {str(error).splitlines()[0]}.") from error
+        raise AnchorFoldError(f"{TRAINING_SET} cannot be reached: {first_line(error)}.") from error
 
 
 def parquet_paths(name: str) -> list[str]:
