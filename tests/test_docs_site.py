@@ -39,7 +39,13 @@ def test_python(name, encoder, report_folder, tmp_path, monkeypatch):  # noqa: F
         names["anchorfold"].compressors.COMPRESSORS.unregister("last")
 
 
-LINES = [line for name in PAGES for language, code in blocks(name) if language == "sh" for line in code.splitlines()]
+LINES = [
+    line
+    for name in PAGES
+    for language, code in blocks(name)
+    if language == "sh"
+    for line in code.replace("\\\n", " ").splitlines()
+]
 COMMANDS = [line for line in LINES if line.startswith("anchorfold ")]
 
 

@@ -53,7 +53,7 @@ def efficiency_command(
     """Measure indexing latency per page with the protocol of appendix E.
 
     The protocol: 30 warm-up pages, then three passes over 200 pages with batch size 1, in one process per method.
-    Encoding, attention capture and compression are timed apart.
+    Encoding, attention capture and compression are timed separately.
 
     \b
     Examples

@@ -33,7 +33,7 @@ DEFAULT_METHOD = "semantic-clustering"
 
 @app.command("compress", rich_help_panel="Existing vectors")
 def compress_command(
-    source: Annotated[str, typer.Argument(help="Source: a directory of .npy files, an .npz, .safetensors or Parquet file, a Lance table, or a Qdrant URL or directory.", show_default=False)],  # noqa: E501
+    source: Annotated[str, typer.Argument(help="Source: a directory of .npy files, an .npz, .safetensors or Parquet file, a Lance table, a Qdrant URL or directory, or a PostgreSQL URL.", show_default=False)],  # noqa: E501
     output: Annotated[str, typer.Option("--output", "-o", help="Target: an index directory or URL, a file such as small.parquet, or an http:// URL of Qdrant.")],  # noqa: E501
     method: Annotated[str, typer.Option(help="Compression method that requires only vectors.")] = DEFAULT_METHOD,
     ratio: Annotated[float | None, typer.Option(help="Fraction of vectors to keep per page, in (0, 1]. Default: 0.2.")] = None,  # noqa: E501
