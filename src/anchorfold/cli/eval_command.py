@@ -59,8 +59,8 @@ def eval_command(
 
     Each page is encoded once, compressed by every method and scored immediately; vectors are not stored. An
     interrupted run is resumed. Benchmarks are downloaded with mteb, and their macro-average is printed last. For the
-    paper's tasks, the paper's figures are printed too. `all` selects the paper's methods, and its clustering and pooling
-    with normalised means; 1d-pooling@cap1 is the single-vector baseline.
+    paper's tasks, the paper's figures are printed too. `all` selects the paper's methods, and its clustering and
+    pooling with normalised means; 1d-pooling@cap1 is the single-vector baseline.
 
     \b
     Examples
