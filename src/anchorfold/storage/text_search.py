@@ -23,7 +23,7 @@ MOST_TERMS = 64  # of a query
 SNIPPET_WORDS = 24
 OPENING, CLOSING, GAP = "\x02", "\x03", " … "  # the first two never occur in a page: they are removed when it is read
 # Articles, prepositions and conjunctions of English, German, French, Spanish and Italian. Question words are not
-# included: they match headings such as "How do I ..." (docs/guides/text.md).
+# included: they match headings such as "How do I ..." (docs/research/results.md).
 _STOP_WORDS = """
 a an and are as at be by for from in is it its of on or that the these this to was were with
 das dem den der des ein eine einer eines im ist mit oder und von zu zum zur
