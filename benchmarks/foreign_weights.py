@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
-from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -47,6 +45,7 @@ from anchorfold.compressors import (
     required_signals,
 )
 from anchorfold.core.numerics import unit
+from anchorfold.demo.drawn_queries import draw_queries
 from anchorfold.documents.formats import open_document
 from anchorfold.evaluation.corpus import PAGES_FOLDER, Query, local_corpus, page_name
 from anchorfold.evaluation.methods import FULL
@@ -57,7 +56,6 @@ from anchorfold.page import PageState
 RATIOS = (0.2, 0.1, 0.05)
 PRINTED_FILE = "printed.json"
 T = TypeVar("T")
-PHRASE = 4  # words
 SAMPLE = 100  # pages with pseudo-queries
 GRAPHS_BY_CAUSALITY = {
     False: ("attention", "symmetric", "without-sinks", "value-weighted", "value-weighted-symmetric"),
@@ -167,20 +165,8 @@ def read_texts(folder: Path, names: Container[str]) -> dict[str, str]:
 
 
 def pseudo_queries(names: Sequence[str], texts: Sequence[str]) -> list[Query]:
-    """Draw the first line with two words or more, and the phrase with the rarest words, of each page."""
-    words = [re.findall(r"[^\W\d_]{3,}", text.lower()) for text in texts]
-    frequency = Counter(word for page in words for word in set(page))
-    queries = []
-    for name, text, page in zip(names, texts, words, strict=True):
-        lines = (line.strip() for line in text.splitlines())
-        title = next((line for line in lines if len(re.findall(r"[^\W\d_]{3,}", line)) >= 2), None)
-        if title is not None:
-            queries.append(Query(f"title:{name}", title[:100], {name: 1}, "title"))
-        if len(page) > PHRASE:
-            rarity = np.convolve([-np.log(frequency[w] / len(texts)) for w in page], np.ones(PHRASE), "valid")
-            start = int(rarity.argmax())
-            queries.append(Query(f"phrase:{name}", " ".join(page[start : start + PHRASE]), {name: 1}, "phrase"))
-    return queries
+    """Return the drawn queries of each page, with the page as the only relevant one."""
+    return [Query(f"{q.kind}:{names[q.page]}", q.text, {names[q.page]: 1}, q.kind) for q in draw_queries(texts)]
 
 
 @dataclass
