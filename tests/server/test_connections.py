@@ -9,7 +9,7 @@ import httpx
 import pytest
 import uvicorn
 
-from anchorfold.server.connections import TimedProtocol, server_config
+from anchorfold.server.connections import TimedProtocol, bind, network_urls, server_config
 
 HALF = b"GET /half HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 LARGE = 30_000_000  # more than the system keeps for a connection
@@ -148,3 +148,15 @@ def test_invalid_http_prints_nothing(capfd):
         upgrade = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
         assert connect(port, upgrade).recv(1000).startswith(b"HTTP/1.1 200")
     assert capfd.readouterr() == ("", "")
+
+
+def test_wildcard_addresses_are_printed_as_addresses_that_can_be_opened():
+    with bind(server_config(answering, "0.0.0.0", 0)) as listener:
+        port = listener.getsockname()[1]
+        local, *others = network_urls("0.0.0.0", listener)
+        assert local == f"http://127.0.0.1:{port}/"
+        assert not [url for url in others if "0.0.0.0" in url or "127." in url]
+        for url in others:
+            connection = socket.create_connection((url.split("/")[2].rpartition(":")[0], port), timeout=10)
+            connection.close()
+        assert network_urls("127.0.0.1", listener) == [local]

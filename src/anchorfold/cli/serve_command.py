@@ -40,7 +40,7 @@ def serve_command(
         import uvicorn
 
         from anchorfold.server.app import create_app
-        from anchorfold.server.connections import bind, server_config, server_url
+        from anchorfold.server.connections import bind, network_urls, server_config
     except ImportError as error:
         raise AnchorFoldError("the search page requires FastAPI: pip install 'anchorfold[serve]'.") from error
     from anchorfold.indexes.index import Index
@@ -64,8 +64,10 @@ def serve_command(
         token = token_for(host)
         config = server_config(create_app(service, token), host, port)
         sock = bind(config)
-        url = server_url(host, sock) + (f"?token={token}" if token else "")
+        url, *others = (address + (f"?token={token}" if token else "") for address in network_urls(host, sock))
         out.print(f"Serving {opened.location} at {url} (press Ctrl-C to stop)", markup=False)
+        for other in others:
+            out.print(f"Other machines: {other}", markup=False)
         if browser:
             threading.Timer(0.5, webbrowser.open, (url,)).start()
         uvicorn.Server(config).run([sock])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any
 
 import h11
@@ -11,6 +13,9 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from anchorfold.errors import AnchorFoldError, os_reason
+
+# Loopback address, and a documentation address (never contacted), by wildcard address.
+WILDCARDS = {"0.0.0.0": ("127.0.0.1", "192.0.2.1"), "::": ("::1", "2001:db8::1")}
 
 
 class TimedProtocol(H11Protocol):
@@ -97,3 +102,18 @@ def bind(config: uvicorn.Config) -> socket.socket:
 def server_url(host: str, sock: socket.socket) -> str:
     """Return the URL of a server."""
     return f"http://{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}/"
+
+
+def network_urls(host: str, sock: socket.socket) -> list[str]:
+    """Return the URLs under which a server can be opened: of each of the machine's addresses for a wildcard address."""
+    if host not in WILDCARDS:
+        return [server_url(host, sock)]
+    local, probe = WILDCARDS[host]
+    addresses = [local]
+    with suppress(OSError), socket.socket(sock.family, socket.SOCK_DGRAM) as route:
+        route.connect((probe, 9))  # selects the address of the default route; sends nothing
+        addresses.append(route.getsockname()[0])
+    with suppress(OSError):
+        addresses += [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None, sock.family)]
+    reachable = [a for a in addresses[1:] if not ip_address(a.partition("%")[0]).is_loopback and "%" not in a]
+    return [server_url(address, sock) for address in dict.fromkeys([local, *reachable])]
