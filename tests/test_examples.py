@@ -1,5 +1,7 @@
 """Every example runs unchanged, offline, in a separate process."""
 
+import ast
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from tests.forked import completed
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+NOTEBOOK = Path(__file__).parents[1] / "examples" / "tour.ipynb"
 EXPECTED = {
     "agent_over_mcp": ["search: ", "wifi-slides.pdf, page 3", "page_image: image/jpeg", "page_text: ", '"words"'],
     "attach_to_sentence_transformers": ["full: ", "attached: ", "a module: "],
@@ -36,3 +39,38 @@ def test_example_runs(path, tmp_path):
     assert process.returncode == 0, process.stderr
     for words in EXPECTED[path.stem]:
         assert words in process.stdout
+
+
+DISPLAY = """
+def display(value):
+    picture = getattr(value, "_repr_html_", None) or getattr(value, "_repr_png_", None)
+    print(type(value).__name__, picture is not None and len(picture()) > 1000, value)
+"""
+
+
+def notebook_script():
+    """The code cells of the notebook as a script that prints how the last expression of each cell is displayed."""
+    lines = [DISPLAY]
+    for cell in json.loads(NOTEBOOK.read_text())["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] != "code" or source.startswith("%"):
+            continue
+        assert cell["outputs"] == []
+        assert cell["execution_count"] is None
+        module = ast.parse(source)
+        if isinstance(module.body[-1], ast.Expr):
+            shown = ast.unparse(module.body.pop())
+            module.body.append(ast.parse(f"display({shown})").body[0])
+        lines.append(ast.unparse(module))
+    return "\n".join(lines)
+
+
+@pytest.mark.slow
+def test_notebook_runs(tmp_path):
+    script = tmp_path / "notebook.py"
+    script.write_text(notebook_script())
+    process = completed(script=script, cwd=tmp_path, HF_HUB_OFFLINE="1")
+    assert process.returncode == 0, process.stderr
+    for words in ("Hit True", "Image True", "anchorfold ", "random ", " vectors became ", "[('infographics.pdf', 3)]"):
+        assert words in process.stdout
+    assert NOTEBOOK.name in (NOTEBOOK.parent / "README.md").read_text()
