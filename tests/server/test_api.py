@@ -132,7 +132,7 @@ class TestPages:
         "identity",
         ["0" * 24, "1", "1-", "-1", "0-1", "1-0", "1-99", "99-1", "1--1", "1-1-1", "1-1 ",
          "9" * 20 + "-1", "1-" + "9" * 20,
-         "..%2f..%2fetc%2fpasswd", "%2fetc%2fpasswd", "x" * 3000, "'; DROP"],
+         "..%2f..%2fetc%2fpasswd", "%2fetc%2fpasswd", "x" * 3000, "'; DROP", "\u0661-1", "1-\uff11", "01-1", "1-01"],
     )  # fmt: skip
     def test_only_indexed_pages_can_be_read(self, client, identity):
         for rest in ("", "/similar", "/original", "/image", "/thumbnail", "/evidence?q=a"):
@@ -221,6 +221,11 @@ class TestGuard:
             client = TestClient(create_app(service, token), base_url="http://localhost")
             headers = [("host", "localhost"), ("host", "localhost"), ("authorization", "Bearer secret")]
             assert client.get("/healthz", headers=headers).status_code == 400
+
+    def test_two_lengths_of_a_body_are_refused(self, service):
+        client = TestClient(create_app(service), base_url="http://localhost")
+        answer = client.get("/healthz", headers={"content-length": "5", "transfer-encoding": "chunked"})
+        assert (answer.status_code, answer.headers["connection"]) == (400, "close")
 
     @pytest.mark.parametrize("headers", [
         {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}, {"origin": "http://evil.example"},

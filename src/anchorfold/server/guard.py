@@ -50,6 +50,8 @@ class Guard:
         in_url = self._is_token(request.query_params.get("token"))
         if len(hosts) > 1:
             response: ASGIApp = refusal(400, "Bad request: more than one Host header.")
+        elif {"content-length", "transfer-encoding"} <= set(request.headers):  # proxies may disagree where it ends
+            response = refusal(400, "Bad request: both Content-Length and Transfer-Encoding.", {"connection": "close"})
         elif self.token is None and not any(map(LOCAL_HOST.fullmatch, hosts)):
             response = refusal(421, "Misdirected request: this server accepts requests for localhost only.")
         elif is_cross_site(request):
@@ -118,6 +120,8 @@ def bearer(request: Request) -> str | None:
     return value.strip() if kind.lower() == "bearer" else None
 
 
-def refusal(status: int, detail: str) -> JSONResponse:
+def refusal(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
     """Return an error response."""
-    return JSONResponse({"detail": detail}, status, headers={"retry-after": "1"} if status == 503 else None)
+    return JSONResponse(
+        {"detail": detail}, status, headers=headers or ({"retry-after": "1"} if status == 503 else None)
+    )

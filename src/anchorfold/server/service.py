@@ -33,6 +33,7 @@ SNIPPET_LENGTH = 200  # characters
 ABSOLUTE_PATH = re.compile(
     r"(?<![\w./])/(?:[^\s/'\"`:,;()]+/)+([^\s/'\"`:,;()]*)"
 )  # an absolute path; its last component
+PAGE_ID = re.compile(r"(0|[1-9][0-9]*)-(0|[1-9][0-9]*)")  # no other spelling of the numbers: one id per page
 CACHED_IMAGES = 64  # rendered pages
 
 
@@ -81,7 +82,7 @@ class IndexService:
 
     def page(self, identity: str) -> PageReference:
         """Return a page by its id; raise KeyError if it does not exist."""
-        page = self.index.store.find_page(identity)
+        page = self.index.store.find_page(identity) if PAGE_ID.fullmatch(identity) else None
         if page is None:
             raise KeyError(identity)
         source, name, number = page
