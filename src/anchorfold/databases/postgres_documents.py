@@ -22,7 +22,15 @@ from anchorfold.retrieval.candidate_vectors import candidate_vector
 from anchorfold.storage.filter_sql import folder_of, kind_of
 from anchorfold.storage.index_settings import IndexSettings
 from anchorfold.storage.provenance import pack
-from anchorfold.storage.records import DocumentState, PageRow, PageText, Version, merged_metadata, public_name
+from anchorfold.storage.records import (
+    DocumentState,
+    PageRow,
+    PageText,
+    Version,
+    document_states,
+    merged_metadata,
+    public_name,
+)
 
 MAX_POSITION = 16_383  # of a word in a tsvector
 MAX_POSITIONS = 250  # per word
@@ -86,18 +94,12 @@ class PostgresDocuments:
 
     def documents(self) -> dict[str, DocumentState]:
         """The state of every document by path, live or staged, with numbers of stored pages."""
-        states: dict[str, DocumentState] = {}
-        for path, name, live, digest, stored, *values in self.rows(
-            "SELECT d.path, d.name, v.live, v.digest, (SELECT count(*) FROM pages p WHERE p.version_id = v.id), "
-            "v.size, v.modified, v.pages FROM versions v JOIN documents d ON d.id = v.document_id"
-        ):
-            state = states.setdefault(path, DocumentState(name))
-            if live:
-                state.digest, state.stored = digest, stored
-                state.size, state.modified, state.pages = values
-            elif stored:
-                state.staged[digest] = stored
-        return states
+        return document_states(
+            self.rows(
+                "SELECT d.path, d.name, v.live, v.digest, (SELECT count(*) FROM pages p WHERE p.version_id = v.id), "
+                "v.size, v.modified, v.pages FROM versions v JOIN documents d ON d.id = v.document_id"
+            )
+        )
 
     def stored_pages(self, sources: Sequence[str]) -> dict[str, dict[str, set[int]]]:
         """Numbers of stored pages by path and digest."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 from anchorfold.filters.values import Plain
 from anchorfold.storage.column_file import write_columns
-from anchorfold.storage.records import DocumentState, PageRow, PageText
+from anchorfold.storage.records import DocumentState, PageRow, PageText, document_states
 from anchorfold.storage.rows import insert_pages, insert_payload, insert_text, metadata_changes, version_ids
 from anchorfold.storage.schema import page_id, page_range
 from anchorfold.storage.segment import page_columns
@@ -29,16 +29,8 @@ class DocumentStore(SqliteStore):
         """The state of every document by path, live or staged, with numbers of stored pages."""
 
         def read(snapshot: Snapshot) -> dict[str, DocumentState]:
-            states: dict[str, DocumentState] = {}
             snapshot.verify_documents()
-            for path, name, live, digest, stored, *values in snapshot.connection.execute(STATES):
-                state = states.setdefault(path, DocumentState(name))
-                if live:
-                    state.digest, state.stored = digest, stored
-                    state.size, state.modified, state.pages = values
-                elif stored:
-                    state.staged[digest] = stored
-            return states
+            return document_states(snapshot.connection.execute(STATES))
 
         return self.read(read)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anchorfold.filters.values import Plain
 
@@ -113,6 +113,23 @@ class DocumentState:
     def complete(self) -> bool:
         """Whether all pages of the live version are stored."""
         return bool(self.digest) and self.stored == self.pages
+
+
+def document_states(rows: Iterable[Sequence[Any]]) -> dict[str, DocumentState]:
+    """Return the state of every document by path.
+
+    Args:
+        rows: one per version: path, name, live, digest, number of stored pages, size, modified, pages.
+    """
+    states: dict[str, DocumentState] = {}
+    for path, name, live, digest, stored, *values in rows:
+        state = states.setdefault(path, DocumentState(name))
+        if live:
+            state.digest, state.stored = digest, stored
+            state.size, state.modified, state.pages = values
+        elif stored:
+            state.staged[digest] = stored
+    return states
 
 
 def merged_metadata(before: Mapping[str, Plain], values: Mapping[str, Plain | None]) -> dict[str, Plain]:
