@@ -117,13 +117,13 @@ class PostgresDocuments:
         """Digest and page numbers, by path, of readable live pages without stored text or thumbnail."""
         text = "text IS NULL" + (" OR (text = '' AND NOT ocr)" if self.settings.ocr else "")
         image = " OR thumbnail IS NULL" if self.settings.thumbnails else ""
-        found: dict[str, tuple[str, list[int]]] = {}
+        incomplete: dict[str, tuple[str, list[int]]] = {}
         for path, digest, page in self.rows(
             "SELECT path, digest, page FROM live_pages WHERE (SELECT NOT text_complete FROM index_info) AND "
             f"vectors > 0 AND ({text}{image}) ORDER BY page_id"
         ):
-            found.setdefault(path, (digest, []))[1].append(page)
-        return found
+            incomplete.setdefault(path, (digest, []))[1].append(page)
+        return incomplete
 
     # Writing.
 
@@ -177,11 +177,11 @@ class PostgresDocuments:
                     "VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (document_id, digest) DO NOTHING",
                     (document, row.digest, row.size, row.modified, row.pages, row.live, as_jsonb(row.file_metadata)),
                 )
-                found = connection.execute(
+                version = connection.execute(
                     "SELECT id FROM versions WHERE document_id = %s AND digest = %s", (document, row.digest)
                 ).fetchone()
-                assert found is not None
-                known[row.source, row.digest] = found[0]
+                assert version is not None
+                known[row.source, row.digest] = version[0]
         return [known[row.source, row.digest] for row in rows]
 
     def promote(self, source: str, digest: str, size: int, modified: int) -> None:
@@ -309,12 +309,12 @@ class PostgresDocuments:
 def _document_id(connection: Connection, row: PageRow) -> int:
     """The id of the document of a page; inserted if it is new."""
     execute = connection.execute
-    found = execute("SELECT id, metadata FROM documents WHERE path = %s", (row.source,)).fetchone()
-    if found is not None:
-        metadata = merged_metadata(found[1], row.metadata)
-        if metadata != found[1]:
-            execute("UPDATE documents SET metadata = %s WHERE id = %s", (as_jsonb(metadata), found[0]))
-        return int(found[0])
+    stored = execute("SELECT id, metadata FROM documents WHERE path = %s", (row.source,)).fetchone()
+    if stored is not None:
+        metadata = merged_metadata(stored[1], row.metadata)
+        if metadata != stored[1]:
+            execute("UPDATE documents SET metadata = %s WHERE id = %s", (as_jsonb(metadata), stored[0]))
+        return int(stored[0])
 
     def taken(name: str) -> bool:
         return execute("SELECT 1 FROM documents WHERE public_name = %s", (name,)).fetchone() is not None

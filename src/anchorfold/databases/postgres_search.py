@@ -125,8 +125,8 @@ class PostgresSearch(PostgresDocuments):
             cursor.itersize = FETCHED_PAGES
             cursor.execute(query, parameters)
             while rows := cursor.fetchmany(FETCHED_PAGES):
-                found = self._block(rows).top_k(request.vectors, request.top_k)
-                best = [merge_rankings(both, request.top_k) for both in zip(best, found, strict=True)]
+                rankings = self._block(rows).top_k(request.vectors, request.top_k)
+                best = [merge_rankings(both, request.top_k) for both in zip(best, rankings, strict=True)]
         return best
 
     def _best_candidates(
@@ -240,8 +240,8 @@ class PostgresSearch(PostgresDocuments):
         pages, average = (row[0], float(row[1])) if row else (0, 1.0)
         weights = {"": max(average, 1.0)}
         for word in words:
-            found = connection.execute("SELECT count(*) FROM live_pages WHERE words @@ %s::tsquery", (f"'{word}'",))
-            count = (found.fetchone() or (0,))[0]
+            result = connection.execute("SELECT count(*) FROM live_pages WHERE words @@ %s::tsquery", (f"'{word}'",))
+            count = (result.fetchone() or (0,))[0]
             weights[word] = max(log((pages - count + 0.5) / (count + 0.5)), 1e-6)  # as in SQLite
         return weights
 
@@ -256,10 +256,10 @@ class PostgresSearch(PostgresDocuments):
         """BM25 scores of some pages: 0 without a match, None without text."""
         with self.connections.reading() as connection:
             keys = self._page_ids(connection, pages)
-            found = self._text_ranking(connection, query, ("page_id = ANY(%s)", [list(keys)])) if keys else {}
+            scores = self._text_ranking(connection, query, ("page_id = ANY(%s)", [list(keys)])) if keys else {}
             rows = connection.execute("SELECT id FROM pages WHERE id = ANY(%s) AND text != ''", (list(keys),))
             readable = {identity for (identity,) in rows}
-        return {key: found.get(i, 0.0) if i in readable else None for i, key in keys.items()}
+        return {key: scores.get(i, 0.0) if i in readable else None for i, key in keys.items()}
 
     def snippets(self, query: str, pages: Sequence[PageKey]) -> dict[PageKey, Snippet]:
         """Passages of some pages that match a query."""

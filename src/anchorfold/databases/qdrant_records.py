@@ -48,12 +48,12 @@ class QdrantRecords:
                 known = before.version, {r.source: r for r in (DocumentRecord.of(p.payload) for p in points)}
                 self._cached = known
             return dict(known[1]), self.head.read()
-        found: dict[str, DocumentRecord] = {}
+        records: dict[str, DocumentRecord] = {}
         for names in groups(dict.fromkeys(sources)):
             for point in self.engine.scroll(all_of(of_type("document"), matches("source", names))):
                 record = DocumentRecord.of(point.payload)
-                found[record.source] = record
-        return found, self.head.read()
+                records[record.source] = record
+        return records, self.head.read()
 
     def live_documents(self) -> tuple[dict[str, tuple[DocumentRecord, VersionRecord]], Head]:
         """Return all documents with their live versions by path."""

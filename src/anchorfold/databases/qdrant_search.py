@@ -28,7 +28,7 @@ CANDIDATES = 4_000  # pages that are scored by MaxSim, at least
 SCANNED = 20_000  # pages up to which all are scored: one vector per page says little about single words
 OVERSAMPLING = {8: 1.0, 4: 2.0, 2: 8.0, 1: 16.0}  # by bits; pages that are rescored with the stored vectors
 ATTEMPTS = 50  # to read documents that change all the time
-Found = list[tuple[Any, float]]  # points and scores
+ScoredPoints = list[tuple[Any, float]]  # points and scores
 
 
 class QdrantSearch(QdrantDocuments):
@@ -77,27 +77,27 @@ class QdrantSearch(QdrantDocuments):
     def _values(self, path: str, limit: int) -> list[str]:
         return list(self.engine.facet(path, all_of(of_type("page")), limit))
 
-    def _whole(self, count: int, search: Callable[[list[Any], list[Any], Head], Found]) -> Found:
+    def _whole(self, count: int, search: Callable[[list[Any], list[Any], Head], ScoredPoints]) -> ScoredPoints:
         """Call a search with conditions that must and must not hold; repeat it for documents that have changed since.
 
         Raises:
             StoreError: documents changed during all attempts.
         """
-        best: Found = []
+        best: ScoredPoints = []
         only: set[int] | None = None
         for _ in range(ATTEMPTS):
             head = self.head.read()
             must = [of_type("page")] + ([] if only is None else [matches("document_id", sorted(only))])
-            found = search(must, [matches("version", head.hidden)] if head.hidden else [], head)
+            points = search(must, [matches("version", head.hidden)] if head.hidden else [], head)
             changed = self.head.read().changed_since(head)
             if changed is None:
                 best, only = [], None
                 continue
-            kept = [one for one in found if one[0].payload["document_id"] not in changed]
+            kept = [one for one in points if one[0].payload["document_id"] not in changed]
             best = sorted([*best, *kept], key=_best_first)[:count]
             if not changed:
                 return best
-            # A document that was found earlier may be among those that have changed now.
+            # A document of an earlier result may be among those that have changed now.
             best = [one for one in best if one[0].payload["document_id"] not in changed]
             only = changed | (set() if only is None else only & changed)
         raise StoreError(f"{self.location} changes faster than it can be searched: search again.")
@@ -110,15 +110,15 @@ class QdrantSearch(QdrantDocuments):
         for vector in request.vectors:
             query = _tokens(vector, self.settings.dim)
 
-            def search(must: list[Any], must_not: list[Any], head: Head, query: np.ndarray = query) -> Found:
+            def search(must: list[Any], must_not: list[Any], head: Head, query: np.ndarray = query) -> ScoredPoints:
                 allowed = all_of(*must, *self._selection(request, head), none_of=must_not)
                 return self._nearest(query, allowed, request) if len(query) else []
 
-            found = self._whole(request.top_k, search)
-            results.append([replace(hit, visual=hit.score) for hit in self._hits(found, request.public)])
+            points = self._whole(request.top_k, search)
+            results.append([replace(hit, visual=hit.score) for hit in self._hits(points, request.public)])
         return results
 
-    def _nearest(self, query: np.ndarray, allowed: models.Filter, request: SearchRequest) -> Found:
+    def _nearest(self, query: np.ndarray, allowed: models.Filter, request: SearchRequest) -> ScoredPoints:
         candidates = request.candidates
         if candidates is None and self.engine.count(all_of(of_type("page"))) > SCANNED:
             candidates = max(CANDIDATES, 4 * request.top_k)
@@ -136,10 +136,10 @@ class QdrantSearch(QdrantDocuments):
             options["search_params"] = models.SearchParams(quantization=rescored)
         return [(p, p.score) for p in self.engine.call("query_points", with_payload=HIT_FIELDS, **options).points]
 
-    def _hits(self, found: Found, public: bool) -> list[Hit]:
-        types = self.columns() if found else {}
+    def _hits(self, points: ScoredPoints, public: bool) -> list[Hit]:
+        types = self.columns() if points else {}
         hits = []
-        for point, score in found:
+        for point, score in points:
             version, page = page_version(point.payload), point.payload["page"]
             hits.append(
                 Hit(
@@ -185,21 +185,21 @@ class QdrantSearch(QdrantDocuments):
     def _search_words(self, text: str, request: SearchRequest) -> list[Hit]:
         passages: dict[str, Snippet] = {}
 
-        def search(must: list[Any], must_not: list[Any], head: Head) -> Found:
+        def search(must: list[Any], must_not: list[Any], head: Head) -> ScoredPoints:
             allowed = all_of(*must, *self._selection(request, head), none_of=must_not)
             limit = request.top_k
             while True:
                 points = self._by_words(text, allowed, limit)
                 texts = {str(point.id): point.payload["text"] or "" for point in points}
                 passages.update(Passages(text).snippets(texts))
-                found = [(point, point.score) for point in points if str(point.id) in passages]
-                if len(found) >= request.top_k or len(points) < limit:
-                    return found[: request.top_k]
+                matching = [(point, point.score) for point in points if str(point.id) in passages]
+                if len(matching) >= request.top_k or len(points) < limit:
+                    return matching[: request.top_k]
                 limit *= 4  # the words occur, but not as the phrase
 
-        found = self._whole(request.top_k, search)
-        shown = [passages[str(point.id)] for point, _ in found]
-        hits = self._hits(found, request.public)
+        best = self._whole(request.top_k, search)
+        shown = [passages[str(point.id)] for point, _ in best]
+        hits = self._hits(best, request.public)
         return [
             replace(hit, text=hit.score, snippet=passage.text, matches=passage.matches)
             for hit, passage in zip(hits, shown, strict=True)
@@ -225,11 +225,11 @@ class QdrantSearch(QdrantDocuments):
             keys = dict(group)
             stored = {str(p.id): p.payload["text_bytes"] for p in self.engine.retrieve(list(keys), ["text_bytes"])}
             chosen = all_of(models.HasIdCondition(has_id=list(keys)))
-            found = {str(p.id): float(p.score) for p in self._by_words(query, chosen, len(keys), False)}
+            word_scores = {str(p.id): float(p.score) for p in self._by_words(query, chosen, len(keys), False)}
             if has_phrase(query):
-                matching = Passages(query).snippets(self._texts(list(found)))
-                found = {identity: score for identity, score in found.items() if identity in matching}
-            scores |= {keys[i]: found.get(i, 0.0) if size else None for i, size in stored.items()}
+                matching = Passages(query).snippets(self._texts(list(word_scores)))
+                word_scores = {identity: score for identity, score in word_scores.items() if identity in matching}
+            scores |= {keys[i]: word_scores.get(i, 0.0) if size else None for i, size in stored.items()}
         return scores
 
     def snippets(self, query: str, pages: Sequence[PageKey]) -> dict[PageKey, Snippet]:
@@ -251,9 +251,9 @@ class QdrantSearch(QdrantDocuments):
         }
 
 
-def _best_first(found: tuple[Any, float]) -> tuple[float, str, int]:
+def _best_first(scored: tuple[Any, float]) -> tuple[float, str, int]:
     """A sort key: ties are in page order."""
-    return -found[1], found[0].payload["source"], found[0].payload["page"]
+    return -scored[1], scored[0].payload["source"], scored[0].payload["page"]
 
 
 def _tokens(vector: Any, dim: int) -> np.ndarray:

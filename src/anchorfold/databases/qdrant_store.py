@@ -190,10 +190,12 @@ class QdrantStore(QdrantSearch):
             missing.append(is_empty("thumbnail"))
         hidden = [matches("version", head.hidden)] if head.hidden else []
         condition = all_of(*readable_pages(), models.Filter(should=missing), none_of=hidden)
-        found: dict[str, tuple[str, list[int]]] = {}
+        incomplete: dict[str, tuple[str, list[int]]] = {}
         for point in self.engine.scroll(condition, ["source", "digest", "page"]):
-            found.setdefault(point.payload["source"], (point.payload["digest"], []))[1].append(point.payload["page"])
-        return {source: (digest, sorted(pages)) for source, (digest, pages) in found.items()}
+            incomplete.setdefault(point.payload["source"], (point.payload["digest"], []))[1].append(
+                point.payload["page"]
+            )
+        return {source: (digest, sorted(pages)) for source, (digest, pages) in incomplete.items()}
 
 
 def _exists(engine: QdrantEngine) -> bool:

@@ -91,9 +91,9 @@ class EmbeddedStore(DocumentStore):
 
         def score(snapshot: Snapshot) -> dict[PageKey, float | None]:
             ids = page_ids(snapshot, pages)
-            found = text_search.scores_of(snapshot, expression, list(ids.values())) if expression else {}
+            scores = text_search.scores_of(snapshot, expression, list(ids.values())) if expression else {}
             readable = text_search.with_text(snapshot, list(ids.values()))
-            return {key: found.get(i, 0.0) if i in readable else None for key, i in ids.items()}
+            return {key: scores.get(i, 0.0) if i in readable else None for key, i in ids.items()}
 
         return self.read(score)
 
@@ -191,10 +191,10 @@ class EmbeddedStore(DocumentStore):
         )
 
         def find(snapshot: Snapshot) -> dict[str, tuple[str, list[int]]]:
-            found: dict[str, tuple[str, list[int]]] = {}
+            incomplete: dict[str, tuple[str, list[int]]] = {}
             for path, digest, page in () if snapshot.text_complete else snapshot.connection.execute(query):
-                found.setdefault(path, (digest, []))[1].append(page)
-            return found
+                incomplete.setdefault(path, (digest, []))[1].append(page)
+            return incomplete
 
         return self.read(find)
 

@@ -193,4 +193,4 @@ def page_ids(snapshot: Snapshot, pages: Sequence[PageKey]) -> dict[PageKey, int]
     """Return the ids of live pages; pages of deleted documents are omitted."""
     live = "SELECT version_id FROM live_documents WHERE path = ?"
     versions = {source: snapshot.connection.execute(live, (source,)).fetchone() for source in {s for s, _ in pages}}
-    return {(s, n): page_id(found[0], n) for s, n in pages if (found := versions[s]) is not None}
+    return {(s, n): page_id(row[0], n) for s, n in pages if (row := versions[s]) is not None}

@@ -82,9 +82,9 @@ def _database_problems(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _structure(snapshot: Snapshot) -> str | None:
-    for (found,) in snapshot.connection.execute("PRAGMA integrity_check(1)"):
-        if found != "ok":
-            return str(found)
+    for (result,) in snapshot.connection.execute("PRAGMA integrity_check(1)"):
+        if result != "ok":
+            return str(result)
     return None if has_schema(snapshot.connection) else "its schema was changed"
 
 

@@ -75,10 +75,10 @@ class Hit:
     def _repr_html_(self) -> str:
         name = f"{escape(self.document)}, page {self.page}, score {self.score:.3f}"
         try:
-            picture = base64.b64encode(self._repr_png_()).decode()
+            encoded_image = base64.b64encode(self._repr_png_()).decode()
         except AnchorFoldError as error:
             return f"<p>{name} ({escape(str(error))})</p>"
-        image = f'<img alt="{name}" src="data:image/png;base64,{picture}">'
+        image = f'<img alt="{name}" src="data:image/png;base64,{encoded_image}">'
         return f"<figure>{image}<figcaption>{name}<br>{escape(self.snippet)}</figcaption></figure>"
 
 

@@ -56,8 +56,8 @@ def version_ids(connection: sqlite3.Connection, rows: Sequence[PageRow]) -> list
     for row in rows:
         if (row.source, row.digest) in known:
             continue
-        found = connection.execute("SELECT id, metadata FROM documents WHERE path = ?", (row.source,)).fetchone()
-        if found is None:
+        stored = connection.execute("SELECT id, metadata FROM documents WHERE path = ?", (row.source,)).fetchone()
+        if stored is None:
             values = (
                 row.source,
                 row.document,
@@ -68,8 +68,8 @@ def version_ids(connection: sqlite3.Connection, rows: Sequence[PageRow]) -> list
                 "INSERT INTO documents (path, name, public_name, metadata) VALUES (?, ?, ?, ?)", values
             ).lastrowid
         else:
-            document, metadata = found[0], dump_metadata(merged_metadata(json.loads(found[1]), row.metadata))
-            if metadata != found[1]:
+            document, metadata = stored[0], dump_metadata(merged_metadata(json.loads(stored[1]), row.metadata))
+            if metadata != stored[1]:
                 connection.execute("UPDATE documents SET metadata = ? WHERE id = ?", (metadata, document))
         version = connection.execute(
             "SELECT id FROM versions WHERE document_id = ? AND digest = ?", (document, row.digest)

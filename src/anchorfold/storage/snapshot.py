@@ -183,8 +183,8 @@ class Snapshot:
         row = self.connection.execute(f"SELECT * FROM {table} WHERE page_id = ?", (identity,)).fetchone()
         if row is not None and row_checksum(*row[:-1]) != row[-1]:
             raise self.fault(f"the {problem} of a page does not match its checksum")
-        found: Sequence[Any] | None = row
-        return found
+        columns: Sequence[Any] | None = row
+        return columns
 
     def payload(self, identity: int) -> tuple[bytes, str | None]:
         """Thumbnail and problem of a page by its id."""

@@ -154,14 +154,14 @@ def with_text(snapshot: Snapshot, identities: Sequence[int]) -> set[int]:
 def snippets(snapshot: Snapshot, expression: str, identities: Sequence[int]) -> dict[int, Snippet]:
     """Passages with the matched words, by page id; pages that do not match are left out."""
     query = "SELECT snippet(text_index, 0, ?, ?, ?, ?) FROM text_index WHERE text_index MATCH ? AND rowid = ?"
-    found: dict[int, Snippet] = {}
+    passages: dict[int, Snippet] = {}
     for identity in identities:
         snapshot.text(identity)  # verifies its checksum
         parameters = (OPENING, CLOSING, GAP, SNIPPET_WORDS, expression, identity)
         row = snapshot.connection.execute(query, parameters).fetchone()
         if row is not None:
-            found[identity] = as_snippet(joined(row[0]))
-    return found
+            passages[identity] = as_snippet(joined(row[0]))
+    return passages
 
 
 def matched_words(snapshot: Snapshot, expression: str, identity: int) -> list[str]:
