@@ -104,7 +104,7 @@ class Address:
         return psycopg.connect(**{**self.parameters, **more}, autocommit=True)
 
     def _keyring_password(self) -> str | None:
-        """A password stored with `keyring set postgresql://HOST/DATABASE USER`."""
+        """Return a password stored with `keyring set postgresql://HOST/DATABASE USER`."""
         try:
             import keyring
         except ImportError:
@@ -142,13 +142,13 @@ class Address:
 
 
 def _reason(error: psycopg.Error) -> str:
-    """The first line of an error, which never contains a password."""
+    """Return the first line of an error, which never contains a password."""
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     return lines[-1 if "connection" in (lines or [""])[0] else 0].strip().rstrip(".")[:200] if lines else "unknown"
 
 
 def not_there(location: str) -> NotAnIndexError:
-    """The error for a schema without an index."""
+    """Return the error for a schema without an index."""
     return NotAnIndexError(f"{location} contains no index: create it with `anchorfold index FILES -o '{location}'`.")
 
 
@@ -161,7 +161,7 @@ class Connections:
         self._idle: list[Connection] = []
 
     def _take(self) -> tuple[Connection, bool]:
-        """A connection, and whether it was used before."""
+        """Return a connection, and whether it was used before."""
         with self._lock:
             if self._process != os.getpid():  # the connections belong to the parent, which must not lose them
                 self._abandoned, self._idle, self._process = self._idle, [], os.getpid()

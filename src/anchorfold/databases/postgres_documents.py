@@ -60,7 +60,7 @@ class PostgresDocuments:
     # Reading.
 
     def read_info(self, connection: Connection) -> tuple[Version, IndexSettings, bool]:
-        """The version, the settings and whether all text is stored, of the commit that a connection reads."""
+        """Return the version, the settings and whether all text is stored, of the commit that a connection reads."""
         row = connection.execute(
             "SELECT index_id, commits, token, settings, text_complete, schema_version FROM index_info"
         ).fetchone()
@@ -88,12 +88,12 @@ class PostgresDocuments:
         return version
 
     def rows(self, query: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a query on the newest commit."""
+        """Return the rows of a query on the newest commit."""
         with self.connections.reading() as connection:
             return connection.execute(query, parameters).fetchall()
 
     def documents(self) -> dict[str, DocumentState]:
-        """The state of every document by path, live or staged, with numbers of stored pages."""
+        """Return the state of every document by path, live or staged, with numbers of stored pages."""
         return document_states(
             self.rows(
                 "SELECT d.path, d.name, v.live, v.digest, (SELECT count(*) FROM pages p WHERE p.version_id = v.id), "
@@ -102,7 +102,7 @@ class PostgresDocuments:
         )
 
     def stored_pages(self, sources: Sequence[str]) -> dict[str, dict[str, set[int]]]:
-        """Numbers of stored pages by path and digest."""
+        """Return numbers of stored pages by path and digest."""
         stored: dict[str, dict[str, set[int]]] = {}
         for path, digest, numbers in self.rows(
             "SELECT d.path, v.digest, array_agg(p.page) FILTER (WHERE p.page IS NOT NULL) FROM documents d "
@@ -114,7 +114,7 @@ class PostgresDocuments:
         return stored
 
     def incomplete_pages(self) -> dict[str, tuple[str, list[int]]]:
-        """Digest and page numbers, by path, of readable live pages without stored text or thumbnail."""
+        """Return digest and page numbers, by path, of readable live pages without stored text or thumbnail."""
         text = "text IS NULL" + (" OR (text = '' AND NOT ocr)" if self.settings.ocr else "")
         image = " OR thumbnail IS NULL" if self.settings.thumbnails else ""
         incomplete: dict[str, tuple[str, list[int]]] = {}
@@ -167,7 +167,7 @@ class PostgresDocuments:
                     copy.write_row((identity, *page_values(row, self.settings)))
 
     def _version_ids(self, connection: Connection, rows: Sequence[PageRow]) -> list[int]:
-        """The version id of each page; documents and versions that are new are inserted."""
+        """Return the version id of each page; documents and versions that are new are inserted."""
         known: dict[tuple[str, str], int] = {}
         for row in rows:
             if (row.source, row.digest) not in known:
@@ -263,7 +263,7 @@ class PostgresDocuments:
         return len(changes)
 
     def documents_with(self, column: str) -> set[str]:
-        """Paths of documents that have a value in a metadata column."""
+        """Return paths of documents that have a value in a metadata column."""
         return {path for (path,) in self.rows("SELECT path FROM documents WHERE jsonb_exists(metadata, %s)", (column,))}
 
     def enable_text(self, ocr: bool) -> None:
@@ -307,7 +307,7 @@ class PostgresDocuments:
 
 
 def _document_id(connection: Connection, row: PageRow) -> int:
-    """The id of the document of a page; inserted if it is new."""
+    """Return the id of the document of a page; inserted if it is new."""
     execute = connection.execute
     stored = execute("SELECT id, metadata FROM documents WHERE path = %s", (row.source,)).fetchone()
     if stored is not None:
@@ -335,7 +335,7 @@ def _document_id(connection: Connection, row: PageRow) -> int:
 
 
 def page_values(row: PageRow, settings: IndexSettings) -> tuple[object, ...]:
-    """The columns of a page after its version."""
+    """Return the columns of a page after its version."""
     codes = scales = provenance = b""
     candidate = None
     if row.encoded is not None:
@@ -358,18 +358,18 @@ def page_checksum(codes: bytes, scales: bytes, provenance: bytes) -> int:
 
 
 def halfvec(vector: np.ndarray) -> str:
-    """A vector as text of the type `halfvec`."""
+    """Return a vector as text of the type `halfvec`."""
     return "[" + ",".join(f"{value:.6g}" for value in vector.tolist()) + "]"
 
 
 def text_values(text: PageText) -> tuple[str, bool, str, int]:
-    """The columns text, ocr, words and word_count."""
+    """Return the columns text, ocr, words and word_count."""
     words = folded_words(text.text)
     return text.text.replace("\0", ""), text.ocr, tsvector(words), len(words)
 
 
 def tsvector(words: Sequence[str]) -> str:
-    """Words with their positions as text of the type `tsvector`.
+    """Return words with their positions as text of the type `tsvector`.
 
     Examples:
         >>> tsvector(["net", "revenue", "net"])

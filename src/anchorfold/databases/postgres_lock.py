@@ -26,7 +26,7 @@ DELETE FROM claims WHERE NOT EXISTS (
 
 
 def lock_key(address: Address, index_id: str) -> int:
-    """The advisory lock of an index."""
+    """Return the advisory lock of an index."""
     return zlib.crc32(f"anchorfold:{address.schema}".encode()) << 31 | zlib.crc32(index_id.encode()) >> 1
 
 

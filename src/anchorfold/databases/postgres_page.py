@@ -22,7 +22,7 @@ BATCH = 64  # pages per request of an export
 
 
 def document_version(row: Sequence[Any]) -> DocumentVersion:
-    """The version of a document from a row of `VERSION_COLUMNS`."""
+    """Return the version of a document from a row of `VERSION_COLUMNS`."""
     identity, document_id, source, name, public, digest, size, modified, pages, metadata, file_metadata = row
     return DocumentVersion(
         identity, document_id, source, name, public, digest, size, modified, pages, True, metadata, file_metadata
@@ -30,7 +30,7 @@ def document_version(row: Sequence[Any]) -> DocumentVersion:
 
 
 def page_damaged(location: str, document: str, page: int) -> DamagedError:
-    """The error for a page that differs from what was written."""
+    """Return the error for a page that differs from what was written."""
     problem = f"page {page} of {document} does not match its checksum"
     return DamagedError(
         f"{location} is damaged ({problem}): `anchorfold check '{location}'` lists the affected documents and how to "

@@ -46,7 +46,7 @@ class PostgresSearch(PostgresDocuments):
         self.refresh()
 
     def columns(self) -> dict[str, str]:
-        """Types of the columns that a filter may use."""
+        """Return types of the columns that a filter may use."""
         with self.connections.reading() as connection:
             return self._columns(connection)
 
@@ -109,7 +109,7 @@ class PostgresSearch(PostgresDocuments):
 
     @staticmethod
     def _count(connection: Connection) -> int:
-        """The number of pages; an estimate if there are many."""
+        """Return the number of pages; an estimate if there are many."""
         row = connection.execute(
             "SELECT CASE WHEN reltuples > 20000 THEN reltuples::bigint ELSE (SELECT count(*) FROM pages) END "
             "FROM pg_class WHERE oid = 'pages'::regclass"
@@ -150,7 +150,7 @@ class PostgresSearch(PostgresDocuments):
         return self._block(rows).top_k([tokens], top_k)[0]
 
     def _block(self, rows: Sequence[tuple[Any, ...]]) -> PageBlock:
-        """Rows of `CODES`, verified."""
+        """Return rows of `CODES`, verified."""
         for _, codes, scales, provenance, checksum, document, page in rows:
             if page_checksum(codes, scales, provenance) != checksum:
                 raise page_damaged(self.location, document, page)
@@ -185,7 +185,7 @@ class PostgresSearch(PostgresDocuments):
 
     @staticmethod
     def _page_ids(connection: Connection, pages: Sequence[PageKey]) -> dict[int, PageKey]:
-        """The keys of live pages by id."""
+        """Return the keys of live pages by id."""
         if not pages:
             return {}
         rows = connection.execute(
@@ -214,7 +214,7 @@ class PostgresSearch(PostgresDocuments):
         return results
 
     def _text_ranking(self, connection: Connection, query: str, condition: Condition) -> dict[int, float]:
-        """BM25 scores of the best matching pages by id."""
+        """Return BM25 scores of the best matching pages by id."""
         if (parsed := tsquery(query)) is None:
             return {}
         expression, words = parsed
@@ -235,7 +235,7 @@ class PostgresSearch(PostgresDocuments):
 
     @staticmethod
     def _word_weights(connection: Connection, words: Sequence[str]) -> dict[str, float]:
-        """The inverse document frequency of each word; under "" the average number of words per page."""
+        """Return the inverse document frequency of each word; under "" the average number of words per page."""
         row = connection.execute("SELECT count(words), coalesce(avg(word_count), 1) FROM live_pages").fetchone()
         pages, average = (row[0], float(row[1])) if row else (0, 1.0)
         weights = {"": max(average, 1.0)}
@@ -253,7 +253,7 @@ class PostgresSearch(PostgresDocuments):
         return {int(identity): snippet for identity, snippet in Passages(query).snippets(texts).items()}
 
     def text_scores(self, query: str, pages: Sequence[PageKey]) -> dict[PageKey, float | None]:
-        """BM25 scores of some pages: 0 without a match, None without text."""
+        """Return BM25 scores of some pages: 0 without a match, None without text."""
         with self.connections.reading() as connection:
             keys = self._page_ids(connection, pages)
             scores = self._text_ranking(connection, query, ("page_id = ANY(%s)", [list(keys)])) if keys else {}
@@ -262,13 +262,13 @@ class PostgresSearch(PostgresDocuments):
         return {key: scores.get(i, 0.0) if i in readable else None for i, key in keys.items()}
 
     def snippets(self, query: str, pages: Sequence[PageKey]) -> dict[PageKey, Snippet]:
-        """Passages of some pages that match a query."""
+        """Return passages of some pages that match a query."""
         with self.connections.reading() as connection:
             keys = self._page_ids(connection, pages)
             return {keys[i]: snippet for i, snippet in self._passages(connection, query, list(keys)).items()}
 
     def matched_words(self, query: str, source: str, page: int) -> list[str]:
-        """The words of a page that match a query, as they occur on the page."""
+        """Return the words of a page that match a query, as they occur on the page."""
         rows = self.rows("SELECT text FROM live_pages WHERE path = %s AND page = %s AND text != ''", (source, page))
         return [word for (text,) in rows for word in Passages(query).words(text)]
 

@@ -73,7 +73,7 @@ class PostgresStore(PostgresSearch):
     # Documents and pages.
 
     def names(self, public: bool = False) -> dict[str, str]:
-        """Paths of all live documents and their names, or their public names."""
+        """Return paths of all live documents and their names, or their public names."""
         column = "public_name" if public else "document"
         return dict(self.rows(f"SELECT path, {column} FROM live_documents ORDER BY version_id"))
 
@@ -94,7 +94,7 @@ class PostgresStore(PostgresSearch):
         return next(iter(self.rows(query, (int(document), int(number)))), None)
 
     def public_page_id(self, document: str, page: int) -> str | None:
-        """The `Hit.page_id` of a page by the public name of its document; None if there is no such document."""
+        """Return the `Hit.page_id` of a page by the public name of its document; None if there is no such document."""
         if "\0" in document or any("\ud800" <= character <= "\udfff" for character in document):
             return None
         rows = self.rows("SELECT document_id FROM live_documents WHERE public_name = %s", (document,))
@@ -119,14 +119,14 @@ class PostgresStore(PostgresSearch):
             return function(PostgresCollection(connection, self.location, self.settings))
 
     def page_text(self, source: str, page: int) -> PageText | None:
-        """The text of a live page; None if it is not stored."""
+        """Return the text of a live page; None if it is not stored."""
         query = "SELECT text, ocr FROM live_pages WHERE path = %s AND page = %s AND text IS NOT NULL"
         return next((PageText(*row) for row in self.rows(query, (source, page))), None)
 
     # The index.
 
     def facets(self, public: bool = False) -> list[Facet]:
-        """Columns with few values that distinguish documents, those given by users first."""
+        """Return columns with few values that distinguish documents, those given by users first."""
         result = []
         with self.connections.reading() as connection:
             types = self._columns(connection)
@@ -199,12 +199,12 @@ class PostgresStore(PostgresSearch):
 
 
 def _facet_value(value: Any, kind: str) -> Any:
-    """A value of a facet as a Python value; the database returns numbers as decimals."""
+    """Return a value of a facet as a Python value; the database returns numbers as decimals."""
     return shown(int(value) if kind == "integer" else float(value) if kind == "float" else value, kind)
 
 
 def _contains_index(connection: Connection, address: Address) -> bool:
-    """Whether the schema contains an index; raises NotAnIndexError if it contains other tables of these names."""
+    """Return whether the schema contains an index; other tables of these names raise NotAnIndexError."""
     query = "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(quote_ident(%s)) AND relname = ANY(%s)"
     names = {name for (name,) in connection.execute(query, (address.schema, list(TABLES)))}
     if not names:

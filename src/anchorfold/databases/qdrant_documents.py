@@ -221,7 +221,7 @@ class QdrantDocuments(QdrantRecords):
         return len(changed)
 
     def documents_with(self, column: str) -> set[str]:
-        """Paths of documents that have a value in a metadata column."""
+        """Return paths of documents that have a value in a metadata column."""
         return {point.payload["source"] for point in self.engine.scroll(with_column(column), ["source"])}
 
     def enable_text(self, ocr: bool) -> None:
@@ -274,7 +274,7 @@ def _typed(values: Mapping[str, Plain]) -> dict[str, tuple[type, Plain]]:
 
 
 def with_column(name: str) -> models.Filter:
-    """A filter for documents that have a value in a metadata column."""
+    """Return a filter for documents that have a value in a metadata column."""
     return all_of(of_type("document"), none_of=[is_empty(metadata_path(name))])
 
 

@@ -276,12 +276,12 @@ def _reason(error: Exception) -> str:
 
 
 def matches(key: str, value: Any) -> models.FieldCondition:
-    """A condition that a field has a value, or one of a list of values."""
+    """Return a condition that a field has a value, or one of a list of values."""
     if isinstance(value, list):
         return models.FieldCondition(key=key, match=models.MatchAny(any=value))
     return models.FieldCondition(key=key, match=models.MatchValue(value=value))
 
 
 def all_of(*conditions: Any, none_of: Sequence[Any] = ()) -> models.Filter:
-    """A filter of conditions that must hold and conditions that must not."""
+    """Return a filter of conditions that must hold and conditions that must not."""
     return models.Filter(must=list(conditions), must_not=list(none_of) or None)

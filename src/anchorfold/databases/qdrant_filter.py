@@ -65,13 +65,13 @@ class FilterCompiler:
         return all_of(none_of=[condition, _is_empty(path)])
 
     def path(self, column: str) -> str:
-        """The path of a column in the payload."""
+        """Return the path of a column in the payload."""
         if self.public and column in ("document", "folder"):
             return "public_name" if column == "document" else "public_folder"
         return column if column in BUILT_IN else metadata_path(column)
 
     def condition(self, column: str, path: str, name: str, values: list[Any]) -> Any:
-        """A condition on the value of a column."""
+        """Return a condition on the value of a column."""
         kind = self.types[column]
         if name in ("=", "in"):
             conditions = [_equals(path, kind, value) for value in values]

@@ -62,7 +62,7 @@ def collection_info(engine: QdrantEngine, settings: IndexSettings, live: Live, h
 
 
 def count_facets(live: Live, columns: Mapping[str, str], public: bool) -> list[Facet]:
-    """Columns with few values that distinguish documents, those given by users first."""
+    """Return columns with few values that distinguish documents, those given by users first."""
     types, facets = {**BUILT_IN, **columns}, []
     rows = []
     for record, version in live.values():

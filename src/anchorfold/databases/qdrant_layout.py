@@ -82,31 +82,31 @@ class DocumentRecord:
         return cls(**{**values, "versions": tuple(VersionRecord(**version) for version in values["versions"])})
 
     def point(self) -> models.PointStruct:
-        """The point of the document."""
+        """Return the point of the document."""
         payload = {**asdict(self), "metadata": encode_keys(self.metadata), "type": "document"}
         payload["versions"] = [asdict(version) for version in self.versions]
         return models.PointStruct(id=self.id, vector={}, payload=payload)
 
     def find(self, digest: str) -> VersionRecord | None:
-        """The version with a digest."""
+        """Return the version with a digest."""
         return next((version for version in self.versions if version.digest == digest), None)
 
     def with_version(self, version: VersionRecord) -> DocumentRecord:
-        """The document with a version replaced, or added as the newest."""
+        """Return the document with a version replaced, or added as the newest."""
         known = [v.version for v in self.versions]
         if version.version not in known:
             return replace(self, versions=(*self.versions, version))
         return replace(self, versions=tuple(version if v.version == version.version else v for v in self.versions))
 
     def document_version(self, version: VersionRecord, live: bool = True) -> DocumentVersion:
-        """A version as other packages see it."""
+        """Return a version as other packages see it."""
         return DocumentVersion(
             int(version.version, 16), self.document_id, self.source, self.document, self.public_name, version.digest,
             version.size, version.modified, version.pages, live, self.metadata, version.file_metadata,
         )  # fmt: skip
 
     def page_fields(self, version: VersionRecord) -> dict[str, Any]:
-        """The fields that all pages of a version share."""
+        """Return the fields that all pages of a version share."""
         known = {**version.file_metadata, **self.metadata}
         return {
             "type": "page", "document_id": self.document_id, "version": version.version, "source": self.source,
@@ -119,7 +119,7 @@ class DocumentRecord:
 
 
 def page_version(payload: Mapping[str, Any]) -> DocumentVersion:
-    """The version of a document that a page belongs to, from its payload."""
+    """Return the version of a document that a page belongs to, from its payload."""
     return DocumentVersion(
         int(payload["version"], 16), payload["document_id"], payload["source"], payload["document"],
         payload["public_name"], payload["digest"], payload["size"], payload["modified_ns"], payload["pages"], True,
@@ -128,14 +128,14 @@ def page_version(payload: Mapping[str, Any]) -> DocumentVersion:
 
 
 def point_id(version: str, page: int) -> str:
-    """The id of a page: the same when it is uploaded again."""
+    """Return the id of a page: the same when it is uploaded again."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"anchorfold page {version} {page}"))
 
 
 def page_point(
     settings: IndexSettings, record: DocumentRecord, version: VersionRecord, row: PageRow, live: bool, provenance: bytes
 ) -> models.PointStruct:
-    """The point of a page."""
+    """Return the point of a page."""
     payload = {
         **record.page_fields(version), "page": row.page, "live": live, "problem": row.problem, "vectors": 0,
         "full_vectors": 0, "provenance": base64.b64encode(provenance).decode() or None,
@@ -153,32 +153,32 @@ def page_point(
 
 
 def stored_vectors(settings: IndexSettings, page: EncodedPage) -> np.ndarray:
-    """The `(m, dim)` vectors of a page in the precision of the collection."""
+    """Return the `(m, dim)` vectors of a page in the precision of the collection."""
     kind = np.float32 if settings.bits == 32 else np.float16
     return np.asarray(page.vectors.float().numpy(), kind).astype(np.float32)
 
 
 def pooled(vectors: np.ndarray) -> np.ndarray:
-    """The `(dim,)` mean of vectors, for the selection of candidates."""
+    """Return the `(dim,)` mean of vectors, for the selection of candidates."""
     mean: np.ndarray = vectors.mean(0)
     return mean
 
 
 def text_fields(text: PageText | None) -> dict[str, Any]:
-    """Fields of the text of a page; `text` is null if it is unknown."""
+    """Return fields of the text of a page; `text` is null if it is unknown."""
     value = None if text is None else text.text
     return {"text": value, "ocr": text is not None and text.ocr, "text_bytes": len((value or "").encode())}
 
 
 def thumbnail_fields(image: bytes) -> dict[str, Any]:
-    """Fields of a thumbnail, as a data URL."""
+    """Return fields of a thumbnail, as a data URL."""
     kind = "webp" if image[8:12] == b"WEBP" else "jpeg"
     url = f"data:image/{kind};base64,{base64.b64encode(image).decode()}" if image else None
     return {"thumbnail": url, "thumbnail_bytes": len(image)}
 
 
 def decode_bytes(value: str | None) -> bytes:
-    """Bytes of a base64 field or of a data URL."""
+    """Return bytes of a base64 field or of a data URL."""
     return base64.b64decode((value or "").rpartition(",")[2])
 
 
@@ -188,7 +188,7 @@ def encode_keys(metadata: Mapping[str, Plain]) -> dict[str, Plain]:
 
 
 def encode_key(name: str) -> str:
-    """A name of a column in the payload: `%`, `"` and backslash are escaped.
+    """Return a name of a column in the payload: `%`, `"` and backslash are escaped.
 
     Examples:
         >>> encode_key('odd "name"')
@@ -198,12 +198,12 @@ def encode_key(name: str) -> str:
 
 
 def decode_key(key: str) -> str:
-    """The opposite of `encode_key`."""
+    """Return the opposite of `encode_key`."""
     return re.sub("%(25|22|5C)", lambda match: chr(int(match[1], 16)), key)
 
 
 def metadata_path(name: str) -> str:
-    """The path of a metadata column in the payload."""
+    """Return the path of a metadata column in the payload."""
     return f'metadata."{encode_key(name)}"'
 
 
@@ -219,7 +219,7 @@ def require_size(row: PageRow) -> None:
 
 
 def batches(points: Sequence[models.PointStruct]) -> list[list[models.PointStruct]]:
-    """Points in requests that a server accepts."""
+    """Return points in requests that a server accepts."""
     requests: list[list[models.PointStruct]] = [[]]
     values = size = 0
     for point in points:
@@ -235,7 +235,7 @@ def batches(points: Sequence[models.PointStruct]) -> list[list[models.PointStruc
 
 
 def quantization_name(bits: int) -> str | None:
-    """The quantization of an index with these bits; None for floats."""
+    """Return the quantization of an index with these bits; None for floats."""
     return ALWAYS_IN_RAM.get(bits)
 
 
@@ -289,10 +289,10 @@ def index_columns(engine: QdrantEngine, columns: Mapping[str, str]) -> None:
 
 
 def of_type(kind: str) -> models.FieldCondition:
-    """A condition on the type of a point."""
+    """Return a condition on the type of a point."""
     return matches("type", kind)
 
 
 def pages_of(versions: Sequence[str]) -> models.Filter:
-    """A filter for all pages of versions."""
+    """Return a filter for all pages of versions."""
     return all_of(of_type("page"), matches("version", list(versions)))

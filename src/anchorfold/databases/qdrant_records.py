@@ -62,7 +62,7 @@ class QdrantRecords:
         return {source: (record, version) for source, record, version in live if version is not None}, head
 
     def documents(self) -> dict[str, DocumentState]:
-        """The state of every document by path."""
+        """Return the state of every document by path."""
         (records, head), states = self.records(), {}
         total = sum(len(record.versions) for record in records.values())
         counts = self.engine.facet("version", all_of(of_type("page")), total + NAMES) if total else {}
@@ -84,7 +84,7 @@ class QdrantRecords:
         return states
 
     def stored_pages(self, sources: Sequence[str]) -> dict[str, dict[str, set[int]]]:
-        """Numbers of stored pages by path and digest."""
+        """Return numbers of stored pages by path and digest."""
         records, head = self.records(sources)
         versions = {
             version.version: (source, version.digest)
@@ -114,10 +114,10 @@ def live_version(record: DocumentRecord, head: Head) -> VersionRecord | None:
 
 
 def is_empty(path: str) -> Any:
-    """A condition that a field has no value."""
+    """Return a condition that a field has no value."""
     return models.IsEmptyCondition(is_empty=models.PayloadField(key=path))
 
 
 def readable_pages() -> list[Any]:
-    """Conditions for pages with vectors, of visible and of hidden versions."""
+    """Return conditions for pages with vectors, of visible and of hidden versions."""
     return [of_type("page"), models.FieldCondition(key="vectors", range=models.Range(gt=0))]

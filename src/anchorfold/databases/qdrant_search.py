@@ -44,7 +44,7 @@ class QdrantSearch(QdrantDocuments):
     # Which pages are searched.
 
     def columns(self) -> dict[str, str]:
-        """Types of the columns that a filter may use."""
+        """Return types of the columns that a filter may use."""
         return {**BUILT_IN, **self.head.read().columns}
 
     def _selection(self, request: SearchRequest, head: Head) -> list[Any]:
@@ -219,7 +219,7 @@ class QdrantSearch(QdrantDocuments):
         return points
 
     def text_scores(self, query: str, pages: Sequence[PageKey]) -> dict[PageKey, float | None]:
-        """BM25 scores of some pages: 0 without a match, None without text."""
+        """Return BM25 scores of some pages: 0 without a match, None without text."""
         scores: dict[PageKey, float | None] = {}
         for group in groups(self._point_ids(pages).items()):
             keys = dict(group)
@@ -233,12 +233,12 @@ class QdrantSearch(QdrantDocuments):
         return scores
 
     def snippets(self, query: str, pages: Sequence[PageKey]) -> dict[PageKey, Snippet]:
-        """Passages of some pages that match a query."""
+        """Return passages of some pages that match a query."""
         keys = self._point_ids(pages)
         return {keys[identity]: s for identity, s in Passages(query).snippets(self._texts(list(keys))).items()}
 
     def matched_words(self, query: str, source: str, page: int) -> list[str]:
-        """The words of a page that match a query, as they occur on the page."""
+        """Return the words of a page that match a query, as they occur on the page."""
         texts = self._texts(list(self._point_ids([(source, page)])))
         return [word for text in texts.values() for word in Passages(query).words(text)]
 
@@ -252,10 +252,10 @@ class QdrantSearch(QdrantDocuments):
 
 
 def _best_first(scored: tuple[Any, float]) -> tuple[float, str, int]:
-    """A sort key: ties are in page order."""
+    """Return a sort key: ties are in page order."""
     return -scored[1], scored[0].payload["source"], scored[0].payload["page"]
 
 
 def _tokens(vector: Any, dim: int) -> np.ndarray:
-    """A query as `(tokens, dim)` float32."""
+    """Return a query as `(tokens, dim)` float32."""
     return np.asarray(vector, np.float32).reshape(-1, dim)

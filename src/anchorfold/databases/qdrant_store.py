@@ -107,14 +107,14 @@ class QdrantStore(QdrantSearch):
         return collection_info(self.engine, self.settings, live, head)
 
     def facets(self, public: bool = False) -> list[Facet]:
-        """Columns with few values."""
+        """Return columns with few values."""
         live, head = self.live_documents()
         return count_facets(live, head.columns, public)
 
     # Documents.
 
     def names(self, public: bool = False) -> dict[str, str]:
-        """Paths of all live documents and their names, or their public names."""
+        """Return paths of all live documents and their names, or their public names."""
         live, _ = self.live_documents()
         return {source: record.public_name if public else record.document for source, (record, _) in live.items()}
 
@@ -140,7 +140,7 @@ class QdrantStore(QdrantSearch):
         return None
 
     def public_page_id(self, document: str, page: int) -> str | None:
-        """The `Hit.page_id` of a page by the public name of its document; None if there is no such document."""
+        """Return the `Hit.page_id` of a page by the public name of its document; None if there is no such document."""
         live, _ = self.live_documents()
         ids = {record.public_name: record.document_id for record, _ in live.values()}
         return public_page_id(ids[document], page) if document in ids else None
@@ -163,7 +163,7 @@ class QdrantStore(QdrantSearch):
         return function(QdrantPage(self.engine, self.settings, point))
 
     def page_text(self, source: str, page: int) -> PageText | None:
-        """The text of a live page."""
+        """Return the text of a live page."""
         point = self._point(source, page, ["text", "ocr"])
         if point is None or point.payload.get("text") is None:
             return None
@@ -179,7 +179,7 @@ class QdrantStore(QdrantSearch):
         raise StoreError(f"{self.location} was changed while it was exported: export it again when nothing is written.")
 
     def incomplete_pages(self) -> dict[str, tuple[str, list[int]]]:
-        """Digest and page numbers, by path, of readable live pages without stored text or thumbnail."""
+        """Return digest and page numbers, by path, of readable live pages without stored text or thumbnail."""
         head = self.head.read()
         if head.text_complete:
             return {}
@@ -199,7 +199,7 @@ class QdrantStore(QdrantSearch):
 
 
 def _exists(engine: QdrantEngine) -> bool:
-    """Whether there is a collection or an alias."""
+    """Return whether there is a collection or an alias."""
     with engine.client() as client:
         names = {collection.name for collection in client.get_collections().collections}
         return engine.address.collection in names or engine.real_name() != engine.address.collection

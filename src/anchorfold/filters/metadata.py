@@ -191,7 +191,7 @@ def _reader(table: DocumentTable, column: str, name: str, known: KnownColumns) -
 
 
 def known_type(name: str, known: KnownColumns) -> str | None:
-    """The type of a built-in column, or of a column of this index."""
+    """Return the type of a built-in column, or of a column of this index."""
     return BUILT_IN.get(name) or known.types.get(name)
 
 

@@ -42,7 +42,7 @@ class DocumentTable:
     typed: bool
 
     def at(self, line: int) -> str:
-        """The position of a line, for messages."""
+        """Return the position of a line, for messages."""
         return f"{self.path}, line {line}" if self.path.suffix.lower() != ".parquet" else f"{self.path}, row {line}"
 
 
@@ -170,7 +170,7 @@ class Names:
                 self._exact.setdefault(text, set()).add(source)
 
     def matching(self, wanted: str) -> set[str]:
-        """The sources that a row refers to."""
+        """Return the sources that a row refers to."""
         wanted = _composed(wanted)
         inside = source_of(os.path.join(self.folder, wanted))
         spellings = {wanted, os.path.normpath(wanted), source_of(wanted), inside}

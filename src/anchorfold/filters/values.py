@@ -76,17 +76,17 @@ def common_type(types: Iterable[str]) -> str | None:
 
 
 def fits(kind: str, column: str) -> bool:
-    """Whether values of a type can be stored in a column: integers also in a float column."""
+    """Return whether values of a type can be stored in a column: integers also in a float column."""
     return kind == column or (kind, column) == (INTEGER, FLOAT)
 
 
 def plain(value: Value, column: str) -> Plain:
-    """A value of a column as it is stored."""
+    """Return a value of a column as it is stored."""
     return float(value) if column == FLOAT and not isinstance(value, date) else as_json(value)
 
 
 def shown(stored: Plain, column: str) -> Value:
-    """A stored value as a Python value.
+    """Return a stored value as a Python value.
 
     Examples:
         >>> shown("2024-01-31", "date")
@@ -96,7 +96,7 @@ def shown(stored: Plain, column: str) -> Value:
 
 
 def as_json(value: Value) -> Plain:
-    """A value for JSON: a date becomes ISO text."""
+    """Return a value for JSON: a date becomes ISO text."""
     return value.isoformat() if isinstance(value, date) else value
 
 

@@ -125,7 +125,7 @@ class _Checker:
         raise _unsupported(node)
 
     def column(self, node: exp.Expr | None) -> str:
-        """The name of a column that exists."""
+        """Return the name of a column that exists."""
         if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
             raise _unsupported(node)
         _only(node, "this")
@@ -153,7 +153,7 @@ class _Checker:
         return FilterNode(operator, (Column(name), Column(other)))
 
     def value(self, name: str, node: exp.Expr) -> Plain:
-        """A value that a column can be compared with."""
+        """Return a value that a column can be compared with."""
         node, kind = _bare(node), self.types[name]
         if isinstance(node, exp.Null):
             raise FilterError(f"nothing equals null: write {name} is null, or {name} is not null.")
@@ -196,7 +196,7 @@ def _bare(node: exp.Expr) -> exp.Expr:
 
 
 def _literal(node: exp.Expr) -> Plain | date:
-    """A text, a number, a boolean or a date in the filter."""
+    """Return a text, a number, a boolean or a date in the filter."""
     match node:
         case exp.Boolean():
             return bool(node.this)

@@ -110,7 +110,7 @@ def _orphans(snapshot: Snapshot) -> str | None:
 
 
 def _full_text_problem(database: Database) -> str | None:
-    """Whether the full-text index differs from the texts. The check of FTS5 is a write that is rolled back."""
+    """Return whether the full-text index differs from the texts. The check of FTS5 is a write that is rolled back."""
     try:
         connection = database.connect(write=True)
     except StoreError:
@@ -133,7 +133,7 @@ def _full_text_problem(database: Database) -> str | None:
 
 
 def file_damages(snapshot: Snapshot) -> dict[int, Damage]:
-    """What is wrong with registered vector files, by number; pages that differ from all files are under 0."""
+    """Return what is wrong with registered vector files, by number; pages that differ from all files are under 0."""
     expected = {i: counts for i, *counts in snapshot.connection.execute("SELECT id, vectors, full_vectors FROM pages")}
     names = dict(
         snapshot.connection.execute("SELECT v.id, d.name FROM versions v JOIN documents d ON d.id = v.document_id")
@@ -172,12 +172,12 @@ def file_damages(snapshot: Snapshot) -> dict[int, Damage]:
 
 
 def _document_names(pages: Iterable[int], names: Mapping[int, str]) -> tuple[str, ...]:
-    """Names of the documents of pages, from the names by version."""
+    """Return names of the documents of pages, from the names by version."""
     return tuple(sorted({names[i >> PAGE_BITS] for i in pages if i >> PAGE_BITS in names}))
 
 
 def _segment_problem(segment: Segment, index_id: str, expected: dict[int, list[int]], stored: set[int]) -> str | None:
-    """What is wrong with a vector file; the page ids of its rows are added to `stored`."""
+    """Return what is wrong with a vector file; the page ids of its rows are added to `stored`."""
     identities = segment.page_ids()
     twice = any(i in stored and i in expected for i in identities)
     stored.update(identities)

@@ -50,7 +50,7 @@ class FileColumn:
 
 
 def array_column(name: str, array: np.ndarray, twice: bool = False) -> FileColumn:
-    """A column from a whole array."""
+    """Return a column from a whole array."""
     return FileColumn(name, array.dtype.str, array.shape, [array], twice)
 
 
@@ -119,7 +119,7 @@ class ColumnFile:
         self._directory: Mapping[str, Any] = footer["columns"]
 
     def fault(self, problem: str) -> DamagedError:
-        """The error for damage in this file."""
+        """Return the error for damage in this file."""
         return damaged(self.path.parent.parent, f"{self.path.name}: {problem}")
 
     def _end_of_first_footer(self) -> int:
@@ -127,7 +127,7 @@ class ColumnFile:
         return max(0, len(self._bytes) - 1 - len(tail) + tail.rfind(MAGIC) + len(MAGIC))
 
     def _footer(self, end: int) -> tuple[dict[str, Any], int]:
-        """A footer and its checksum, from the position after it."""
+        """Return a footer and its checksum, from the position after it."""
         if end < TAIL.size:
             raise self.fault("it is truncated")
         length, checksum, magic = TAIL.unpack(self._bytes[end - TAIL.size : end].data)
@@ -146,7 +146,7 @@ class ColumnFile:
                 raise self.fault(f"the column {name} does not match its checksum")
 
     def names(self) -> list[str]:
-        """The names of its columns and of their copies."""
+        """Return the names of its columns and of their copies."""
         return list(self._directory)
 
     def _matches(self, name: str) -> bool:
@@ -155,7 +155,7 @@ class ColumnFile:
         return bool(zlib.crc32(self._bytes[start : end + -end % ALIGNMENT].data) == checksum)
 
     def column(self, name: str, verify: bool = True) -> np.ndarray:
-        """A column; `verify=False` where the caller verifies the rows that it uses."""
+        """Return a column; `verify=False` where the caller verifies the rows that it uses."""
         if verify and name not in self._verified:  # two threads may verify it twice without harm
             if not self._matches(name):
                 if COPY + name in self._directory:

@@ -189,7 +189,7 @@ class Database:
 
 
 def has_schema(connection: sqlite3.Connection) -> bool:
-    """Whether the tables of a database are those of this version."""
+    """Return whether the tables of a database are those of this version."""
     query = "SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'text_index_%' AND sql IS NOT NULL ORDER BY name"
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
         fresh.executescript(SCHEMA)
@@ -226,7 +226,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def journal_mode(folder: Path) -> str:
-    """`wal`, or `delete` where WAL is unsafe: its shared memory does not work across machines.
+    """Return `wal`, or `delete` where WAL is unsafe: its shared memory does not work across machines.
 
     The environment variable ANCHORFOLD_JOURNAL (wal or delete) overrides the detection.
     """
@@ -238,7 +238,7 @@ def journal_mode(folder: Path) -> str:
 
 @lru_cache(64)
 def file_system(device: int) -> str:
-    """The type of the file system with this device number, such as ext4; empty if unknown (not on Linux)."""
+    """Return the type of the file system with this device number, such as ext4; empty if unknown (not on Linux)."""
     if not hasattr(os, "major"):  # Windows
         return ""
     number = f"{os.major(device)}:{os.minor(device)}"
@@ -251,7 +251,7 @@ def file_system(device: int) -> str:
 
 
 def is_index(folder: str | Path) -> bool:
-    """Whether a folder contains an index that can be opened."""
+    """Return whether a folder contains an index that can be opened."""
     try:
         Database(Path(folder)).connect().close()
     except NotAnIndexError:

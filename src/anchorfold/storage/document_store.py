@@ -26,7 +26,7 @@ class DocumentStore(SqliteStore):
     """The documents of an index in a folder."""
 
     def documents(self) -> dict[str, DocumentState]:
-        """The state of every document by path, live or staged, with numbers of stored pages."""
+        """Return the state of every document by path, live or staged, with numbers of stored pages."""
 
         def read(snapshot: Snapshot) -> dict[str, DocumentState]:
             snapshot.verify_documents()
@@ -35,7 +35,7 @@ class DocumentStore(SqliteStore):
         return self.read(read)
 
     def stored_pages(self, sources: Sequence[str]) -> dict[str, dict[str, set[int]]]:
-        """Numbers of stored pages of some documents, by path and digest."""
+        """Return numbers of stored pages of some documents, by path and digest."""
         return self.read(lambda snapshot: stored_pages(snapshot, sources))
 
     def _execute(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
@@ -142,7 +142,7 @@ class DocumentStore(SqliteStore):
 
 
 def stored_pages(snapshot: Snapshot, sources: Iterable[str]) -> dict[str, dict[str, set[int]]]:
-    """Numbers of stored pages of some documents in a commit, by path and digest."""
+    """Return numbers of stored pages of some documents in a commit, by path and digest."""
     stored: dict[str, dict[str, set[int]]] = {}
     query = "SELECT number FROM pages WHERE id >= ? AND id < ?"
     for source in sources:

@@ -84,12 +84,12 @@ def copy_database(source: Path, target: Path) -> None:
 
 
 def is_there(folder: Path) -> bool:
-    """Whether a folder contains an index, intact or not."""
+    """Return whether a folder contains an index, intact or not."""
     return (folder / DATABASE).exists() or has_vector_files(folder)
 
 
 def has_vector_files(folder: Path) -> bool:
-    """Whether a folder contains vector files."""
+    """Return whether a folder contains vector files."""
     try:
         return any(name.endswith(".seg") for name in os.listdir(folder / VECTORS))
     except (FileNotFoundError, NotADirectoryError):
@@ -97,7 +97,7 @@ def has_vector_files(folder: Path) -> bool:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes of a folder and everything in it, as `du -sb` counts them; 0 if it does not exist."""
+    """Return bytes of a folder and everything in it, as `du -sb` counts them; 0 if it does not exist."""
     total = 0
     for at, _, files in os.walk(folder):
         for path in (at, *(os.path.join(at, name) for name in files)):
@@ -191,24 +191,24 @@ def _cause(folder: Path) -> StoreError | None:
 
 
 def not_there(folder: Path) -> NotAnIndexError:
-    """The error for an index that was never opened and has no folder."""
+    """Return the error for an index that was never opened and has no folder."""
     return NotAnIndexError(f"{folder} does not exist: create it with `anchorfold index FILES -o {folder}`.")
 
 
 def moved(folder: Path) -> NotAnIndexError:
-    """The error for an index that was opened and no longer exists at its path."""
+    """Return the error for an index that was opened and no longer exists at its path."""
     return NotAnIndexError(f"{folder} no longer exists: it was moved or removed. Open it at its new path.")
 
 
 def disk_full(folder: Path) -> DiskFullError:
-    """The error for a full disk."""
+    """Return the error for a full disk."""
     return DiskFullError(
         f"the disk is full: what was committed to {folder} is safe. Free some space and run the command again."
     )
 
 
 def damaged(folder: Path, problem: str) -> DamagedError:
-    """The error for files that differ from what was written."""
+    """Return the error for files that differ from what was written."""
     return DamagedError(
         f"{folder} is damaged ({problem}): `anchorfold check {folder}` lists the affected documents and how to repair "
         "the index. Alternatively, restore it from a backup.",

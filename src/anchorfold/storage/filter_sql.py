@@ -72,7 +72,7 @@ def compile_filter(node: FilterNode | Column | Plain, public: bool) -> SqlCondit
 
 
 def _parameter(value: Plain) -> Plain:
-    """A value that SQLite can bind: integers beyond 64 bits become floats."""
+    """Return a value that SQLite can bind: integers beyond 64 bits become floats."""
     if not isinstance(value, int) or -(2**63) <= value < 2**63:
         return value
     try:
@@ -82,7 +82,7 @@ def _parameter(value: Plain) -> Plain:
 
 
 def column_sql(name: str, public: bool = False) -> SqlCondition:
-    """The value of a column of `live_documents` or `live_pages`."""
+    """Return the value of a column of `live_documents` or `live_pages`."""
     document = "public_name" if public else "document"
     derived = {"document": document, "folder": f"folder_of({document})", "kind": "kind_of(document)"}
     if name in BUILT_IN and name not in FROM_FILE:
@@ -140,17 +140,17 @@ def protected(connection: sqlite3.Connection, seconds: float = FILTER_SECONDS, t
 
 
 def folder_of(name: str | None) -> str | None:
-    """The folder of a document by its name."""
+    """Return the folder of a document by its name."""
     return None if name is None else os.path.dirname(name) or "."
 
 
 def kind_of(name: str | None) -> str | None:
-    """The type of a document by its name, such as pdf."""
+    """Return the type of a document by its name, such as pdf."""
     return None if name is None else os.path.splitext(name)[1][1:].lower() or None
 
 
 def like_matches(text: str | None, pattern: str, ignore_case: bool = False) -> bool | None:
-    """Whether a text matches a LIKE pattern, in time linear in the text.
+    """Return whether a text matches a LIKE pattern, in time linear in the text.
 
     Examples:
         >>> like_matches("annual report 2024", "%rep_rt%24")

@@ -59,7 +59,7 @@ class Hit:
     render: Callable[[Hit, int], Image] | None = field(default=None, compare=False, repr=False)
 
     def image(self, pixels: int = 1000) -> Image:
-        """The page as a PIL image, at most `pixels` on its longer side.
+        """Return the page as a PIL image, at most `pixels` on its longer side.
 
         It is rendered from the original file if that is unchanged, otherwise it is the stored thumbnail.
         """
@@ -131,7 +131,7 @@ def best_per_document(hits: Iterable[Hit]) -> list[Hit]:
 
 
 def as_names(names: str | Path | Sequence[str | Path]) -> list[str]:
-    """One name or several as a list of strings."""
+    """Return one name or several as a list of strings."""
     return [str(names)] if isinstance(names, (str, Path)) else [str(name) for name in names]
 
 
@@ -143,7 +143,7 @@ def matching(name: str, documents: Mapping[str, str]) -> dict[str, str]:
 
 
 def selector(names: str | Sequence[str], documents: Iterable[tuple[str, str]]) -> Callable[[str, str], bool]:
-    """A predicate on name and path; a name that is exactly a document's name or path refers to that one only."""
+    """Return a predicate on name and path; a name that is exactly a document's name or path refers to that one only."""
     from anchorfold.documents.files import matches, require_name
 
     wanted = as_names(names)

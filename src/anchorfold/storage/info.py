@@ -117,7 +117,7 @@ class Facet:
 
 
 def facets(snapshot: Snapshot, public: bool = False) -> list[Facet]:
-    """Columns with few values that distinguish documents, those given by users first."""
+    """Return columns with few values that distinguish documents, those given by users first."""
     result, types = [], snapshot.columns
     snapshot.verify_documents()
     with protected(snapshot.connection):
@@ -136,7 +136,7 @@ def facets(snapshot: Snapshot, public: bool = False) -> list[Facet]:
 
 
 def shown_metadata(version: DocumentVersion, types: Mapping[str, str], public: bool = False) -> dict[str, Value]:
-    """The metadata of a document besides its name, by column, as Python values."""
+    """Return the metadata of a document besides its name, by column, as Python values."""
     name = version.public_name if public else version.name
     values: dict[str, Plain | None] = {
         "folder": folder_of(name),
@@ -152,7 +152,7 @@ def shown_metadata(version: DocumentVersion, types: Mapping[str, str], public: b
 
 
 def day_of(nanoseconds: int) -> str | None:
-    """The day of a file's time, in UTC; None if it is unknown."""
+    """Return the day of a file's time, in UTC; None if it is unknown."""
     if nanoseconds <= 0:
         return None
     try:

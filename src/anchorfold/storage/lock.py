@@ -66,7 +66,7 @@ def writer_lock(
 
 
 def _is_current(lock: BaseFileLock, path: Path) -> bool:
-    """Whether the file that is locked is the one at the path."""
+    """Return whether the file that is locked is the one at the path."""
     try:
         handle = lock._context.lock_file_fd
         return handle is None or os.path.samestat(os.fstat(handle), os.stat(path))
@@ -75,7 +75,7 @@ def _is_current(lock: BaseFileLock, path: Path) -> bool:
 
 
 def holder(folder: Path) -> str:
-    """A description of the process that holds the lock."""
+    """Return a description of the process that holds the lock."""
     try:
         data = json.loads((folder / HOLDER_FILE).read_text())
         return f"process {data['process']} on {data['machine']}"

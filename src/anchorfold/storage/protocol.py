@@ -62,13 +62,13 @@ class PageStore(Protocol):
     # Planning: what is stored of each document.
 
     def documents(self) -> dict[str, DocumentState]:
-        """The state of every document by path."""
+        """Return the state of every document by path."""
 
     def stored_pages(self, sources: Sequence[str]) -> dict[str, dict[str, set[int]]]:
-        """Numbers of stored pages by path and digest."""
+        """Return numbers of stored pages by path and digest."""
 
     def incomplete_pages(self) -> dict[str, tuple[str, list[int]]]:
-        """Digest and page numbers, by path, of readable live pages without stored text or thumbnail.
+        """Return digest and page numbers, by path, of readable live pages without stored text or thumbnail.
 
         With OCR, pages with an empty text that was not read by OCR are included. Empty unless `enable_text` was called,
         or a version with readable pages without text was promoted, since `set_text_complete`.
@@ -137,7 +137,7 @@ class PageStore(Protocol):
     # Reading.
 
     def names(self, public: bool = False) -> dict[str, str]:
-        """Paths of all live documents and their names, or their public names."""
+        """Return paths of all live documents and their names, or their public names."""
 
     def public_documents(self) -> dict[str, int]:
         """Number of readable pages of all live documents by public name, sorted."""
@@ -146,7 +146,7 @@ class PageStore(Protocol):
         """Path, public name and number of a readable page by `Hit.page_id`; None if there is none."""
 
     def public_page_id(self, document: str, page: int) -> str | None:
-        """The `Hit.page_id` of a page by the public name of its document; None if there is no such document."""
+        """Return the `Hit.page_id` of a page by the public name of its document; None if there is no such document."""
 
     def read_page(self, source: str, page: int, function: Callable[[PageContent], T]) -> T | None:
         """Call a function with a live page; None if there is no such page."""
@@ -155,16 +155,16 @@ class PageStore(Protocol):
         """Call a function with all pages of one commit; called again if the commit could not be read to the end."""
 
     def page_text(self, source: str, page: int) -> PageText | None:
-        """The text of a live page."""
+        """Return the text of a live page."""
 
     def columns(self) -> dict[str, str]:
-        """Types of the columns that a filter may use."""
+        """Return types of the columns that a filter may use."""
 
     def documents_with(self, column: str) -> set[str]:
-        """Paths of documents that have a value in a metadata column."""
+        """Return paths of documents that have a value in a metadata column."""
 
     def facets(self, public: bool = False) -> list[Facet]:
-        """Columns with few values."""
+        """Return columns with few values."""
 
     def info(self) -> IndexInfo:
         """Counts, sizes and settings."""
@@ -194,10 +194,10 @@ class PageStore(Protocol):
         """Text scores of some pages: 0 without a match, None without text."""
 
     def snippets(self, query: str, pages: Sequence[PageKey]) -> dict[PageKey, Snippet]:
-        """Passages of some pages that match a query."""
+        """Return passages of some pages that match a query."""
 
     def matched_words(self, query: str, source: str, page: int) -> list[str]:
-        """The words of a page that match a query, as they occur on the page."""
+        """Return the words of a page that match a query, as they occur on the page."""
 
 
 class StoreType(Protocol):

@@ -21,7 +21,7 @@ STEPS_AN_OCTAVE, NOTHING = 2, 15  # of a weight's code: 0 is the largest of its 
 
 
 def pack(page: EncodedPage) -> bytes:
-    """The provenance of a page."""
+    """Return the provenance of a page."""
     groups, weights = page.groups.numpy().astype(np.int64), page.weights.numpy().astype(np.float32)
     anchors, vectors = page.anchors.numpy().astype(np.int64), len(page)
     tiles = None if page.grid is None else [list(asdict(tile).values()) for tile in page.grid.tiles]
@@ -37,7 +37,7 @@ def pack(page: EncodedPage) -> bytes:
 
 
 def unpack(stored: bytes) -> dict[str, Any]:
-    """`anchors (m,)`, `groups (N,)`, `weights (N,)` as NumPy arrays, and `grid`."""
+    """Return `anchors (m,)`, `groups (N,)`, `weights (N,)` as NumPy arrays, and `grid`."""
     if stored[:1] != bytes([LAYOUT]):
         raise ValueError("the provenance of a page has another layout")
     text, _, body = zlib.decompress(stored[1:], wbits=-15).partition(b"\0")
@@ -56,14 +56,14 @@ def unpack(stored: bytes) -> dict[str, Any]:
 
 
 def grid_of(tiles: list[list[float]] | None) -> PatchGrid | None:
-    """A grid from its tiles' rows, columns, left, top, right, bottom."""
+    """Return a grid from its tiles' rows, columns, left, top, right, bottom."""
     from anchorfold.page import PatchGrid, Tile
 
     return None if tiles is None else PatchGrid(tuple(Tile(int(r), int(c), *edges) for r, c, *edges in tiles))
 
 
 def weight_codes(weights: np.ndarray, groups: np.ndarray, vectors: int) -> np.ndarray:
-    """`(N,)` uint8 0 to 15."""
+    """Return `(N,)` uint8 0 to 15."""
     members = groups >= 0
     largest = np.zeros(vectors, np.float32)
     np.maximum.at(largest, groups[members], weights[members])
@@ -75,7 +75,7 @@ def weight_codes(weights: np.ndarray, groups: np.ndarray, vectors: int) -> np.nd
 
 
 def weights_of(codes: np.ndarray, groups: np.ndarray, vectors: int) -> np.ndarray:
-    """`(N,)` float32 weights that sum to 1 in each group."""
+    """Return `(N,)` float32 weights that sum to 1 in each group."""
     shares = np.where(codes == NOTHING, 0.0, 2.0 ** (-codes.astype(np.float64) / STEPS_AN_OCTAVE))
     members = groups >= 0
     sums = np.bincount(groups[members], shares[members], vectors)

@@ -53,7 +53,7 @@ class _Salvaged:
     rows: dict[str, dict[int, Any]] = field(default_factory=lambda: {table: {} for table in CHECKED})
 
     def versions(self) -> dict[int, DocumentVersion]:
-        """Versions by id whose document is intact as well."""
+        """Return versions by id whose document is intact as well."""
         documents = self.rows["documents"]
         rows = {i: row for i, row in self.rows["versions"].items() if row[1] in documents}
         return {i: document_version(documents[row[1]], row) for i, row in rows.items()}
@@ -212,7 +212,7 @@ def _read_files(folder: Path) -> tuple[dict[int, Segment], list[str]]:
 def _choose_versions(
     salvaged: _Salvaged, files: dict[int, Segment]
 ) -> tuple[dict[int, DocumentVersion], list[DocumentVersion]]:
-    """The versions of the rebuilt index, and those of them that only the vector files know."""
+    """Return the versions of the rebuilt index, and those of them that only the vector files contain."""
     versions, restored = salvaged.versions(), []
     if salvaged.complete:
         return versions, []
@@ -307,7 +307,7 @@ def _incomplete_pages(connection: sqlite3.Connection, settings: IndexSettings) -
 
 
 def _column_types(versions: Iterable[DocumentVersion]) -> list[tuple[str, str]]:
-    """Types of metadata columns, from the values that are left."""
+    """Return types of metadata columns, from the values that are left."""
     columns: dict[str, list[Plain]] = {}
     for version in versions:
         for name, value in version.metadata.items():

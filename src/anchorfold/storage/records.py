@@ -22,7 +22,7 @@ class Version(NamedTuple):
     token: str
 
     def is_after(self, other: Version) -> bool:
-        """Whether this is a later commit of the same index."""
+        """Return whether this is a later commit of the same index."""
         return self.index_id == other.index_id and self.commits > other.commits
 
 

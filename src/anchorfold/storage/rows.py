@@ -47,7 +47,7 @@ def dump_metadata(metadata: Mapping[str, Plain]) -> str:
 
 
 def version_ids(connection: sqlite3.Connection, rows: Sequence[PageRow]) -> list[int]:
-    """The version id of each page; documents and versions that are new are inserted."""
+    """Return the version id of each page; documents and versions that are new are inserted."""
 
     def taken(name: str) -> bool:
         return connection.execute("SELECT 1 FROM documents WHERE public_name = ?", (name,)).fetchone() is not None

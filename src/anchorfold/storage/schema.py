@@ -156,7 +156,7 @@ def row_checksum(*values: object) -> int:
 
 
 def page_id(version: int, number: int) -> int:
-    """The id of page `number` (from 1) of a version."""
+    """Return the id of page `number` (from 1) of a version."""
     return version << PAGE_BITS | number
 
 
@@ -166,5 +166,5 @@ def page_range(version: int) -> tuple[int, int]:
 
 
 def public_page_id(document: int, number: int) -> str:
-    """The identifier of a page for clients of a server: the same as long as the document exists."""
+    """Return the identifier of a page for clients of a server: the same as long as the document exists."""
     return f"{document}-{number}"

@@ -39,7 +39,7 @@ GARBAGE = 0.5  # share of unused rows above which a file is rewritten
 
 
 def segment_path(folder: Path, number: int) -> Path:
-    """The path of a vector file."""
+    """Return the path of a vector file."""
     return folder / VECTORS / f"{number:08}.seg"
 
 
@@ -67,11 +67,11 @@ class Segment(ColumnFile):
         return self.column("scales")
 
     def rows_of(self, row: int) -> slice:
-        """The vectors of a page."""
+        """Return the vectors of a page."""
         return slice(int(self.starts[row]), int(self.starts[row + 1]))
 
     def coded(self, rows: slice | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Codes and scales of some vectors; only the pages that contain them are verified."""
+        """Return codes and scales of some vectors; only the pages that contain them are verified."""
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(int(self.starts[-1]))
             first, last = np.searchsorted(self.starts, (start, stop - 1), "right")
@@ -82,7 +82,7 @@ class Segment(ColumnFile):
         return codes[rows], scales[rows] if len(scales) else scales
 
     def verified(self, pages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """All codes and scales; the given pages are verified, or the whole columns if they are most of the file."""
+        """Return all codes and scales; the given pages are verified, or whole columns if they are most of the file."""
         return (self.codes, self.scales) if 2 * len(pages) > len(self) else self._verify_pages(pages)
 
     def _verify_pages(self, pages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -99,23 +99,23 @@ class Segment(ColumnFile):
         return bool(vectors_checksum(codes, scales) == self.column(CHECKSUMS[0])[row])
 
     def vectors(self, row: int, coding: Coding) -> np.ndarray:
-        """`(m, d)` float32 vectors of a page."""
+        """Return `(m, d)` float32 vectors of a page."""
         return coding.decode(*self.coded(self.rows_of(row)))
 
     def provenance(self, row: int) -> bytes:
-        """The packed provenance of a page."""
+        """Return the packed provenance of a page."""
         data = self.column("provenance", verify=False)[self.blob_starts[row] : self.blob_starts[row + 1]].tobytes()
         if zlib.crc32(data) != self.column(CHECKSUMS[1])[row]:
             raise self.fault(f"the provenance of page {self.page[row]} does not match its checksum")
         return data
 
     def documents(self) -> dict[int, DocumentVersion]:
-        """The versions of documents by id as they were when the file was written, without metadata of users."""
+        """Return the versions of documents by id as they were when the file was written, without metadata of users."""
         stored = json.loads(zlib.decompress(self.column("documents").tobytes()))
         return {int(version): DocumentVersion(int(version), **known) for version, known in stored.items()}
 
     def intact(self) -> np.ndarray:
-        """`(n,)` true for pages whose vectors and provenance match their checksums."""
+        """Return `(n,)` true for pages whose vectors and provenance match their checksums."""
         whole = np.zeros(len(self), bool)
         for row in range(len(self)):
             try:
@@ -126,7 +126,7 @@ class Segment(ColumnFile):
         return whole
 
     def page_ids(self) -> list[int]:
-        """The page id of each row."""
+        """Return the page id of each row."""
         identities: list[int] = (self.version.astype(np.int64) << PAGE_BITS | self.page.astype(np.int64)).tolist()
         return identities
 
@@ -137,12 +137,12 @@ def vectors_checksum(codes: np.ndarray, scales: np.ndarray) -> int:
 
 
 def file_header(index_id: str, settings: IndexSettings) -> dict[str, Any]:
-    """The header of a vector file."""
+    """Return the header of a vector file."""
     return {"index_id": index_id, "settings": asdict(settings)}
 
 
 def document_column(documents: Iterable[DocumentVersion]) -> FileColumn:
-    """Descriptions of documents for `Segment.documents`."""
+    """Return descriptions of documents for `Segment.documents`."""
     described = {}
     for document in documents:
         description = {**asdict(document), "metadata": {}}
@@ -200,7 +200,7 @@ def array_columns(
 
 
 def tiers_to_merge(entries: Mapping[int, FileEntry], tier: int = TIER) -> list[list[int]]:
-    """Groups of files of similar size that should become one, smallest first."""
+    """Return groups of files of similar size that should become one, smallest first."""
     tiers: dict[int, list[int]] = {}
     for number, entry in sorted(entries.items()):
         level, limit = 0, SMALLEST
@@ -227,14 +227,14 @@ def copy_rows(
     rows = np.concatenate(chosen)[order]
 
     def gather(name: str) -> FileColumn:
-        """One number per row. Checksums are copied, so that what is damaged stays recognisable."""
+        """Return one number per row. Checksums are copied, so that what is damaged stays recognisable."""
         values = np.empty(len(rows), np.uint32)
         for number, segment in enumerate(members):
             values[owner == number] = segment.column(name)[rows[owner == number]]
         return array_column(name, values, twice=True)
 
     def concatenate(name: str, starts: Callable[[Segment], np.ndarray]) -> FileColumn:
-        """The parts of arrays that belong to each row, some rows at a time."""
+        """Return the parts of arrays that belong to each row, some rows at a time."""
         arrays, edges = [s.column(name, verify=False) for s in members], [starts(s) for s in members]
 
         def pieces() -> Iterator[np.ndarray]:

@@ -61,13 +61,13 @@ class Snapshot:
         return str(self.folder.resolve())
 
     def fault(self, problem: str) -> AnchorFoldError:
-        """The error for damage in the database."""
+        """Return the error for damage in the database."""
         return damaged(self.folder, f"{DATABASE}: {problem}")
 
     # What the checksums of `index_info` cover.
 
     def live_ids(self) -> np.ndarray:
-        """`(n,)` ids of all live versions, ascending."""
+        """Return `(n,)` ids of all live versions, ascending."""
         ids = live_ids(self.connection)
         if zlib.crc32(ids.tobytes()) != self._live:
             raise self.fault("the live versions do not match the checksum")
@@ -95,7 +95,7 @@ class Snapshot:
         return {**BUILT_IN, **self.given_columns}
 
     def segments(self) -> dict[int, Segment]:
-        """All vector files by number, open."""
+        """Return all vector files by number, open."""
         return self._segments.get(self.files)
 
     # Documents.
@@ -137,7 +137,7 @@ class Snapshot:
             raise self.fault("pages of the vector files are missing")
 
     def checked_version(self, row: Sequence[Any]) -> DocumentVersion:
-        """A version from a row of `JOINED`, verified."""
+        """Return a version from a row of `JOINED`, verified."""
         document, version = row[:6], row[6:]
         if row_checksum(*document[:-1]) != document[-1] or row_checksum(*version[:-1]) != version[-1]:
             raise self.fault(f"the entry of document {document[0]} does not match its checksum")
@@ -148,7 +148,7 @@ class Snapshot:
         return map(self.checked_version, self.connection.execute(f"{JOINED} WHERE {where}", parameters))
 
     def versions_by_id(self, ids: Iterable[int]) -> dict[int, DocumentVersion]:
-        """Versions by id; ids that do not exist are left out."""
+        """Return versions by id; ids that do not exist are left out."""
         wanted, known = sorted(set(ids)), {}
         for first in range(0, len(wanted), BATCH):
             batch = wanted[first : first + BATCH]
@@ -156,13 +156,13 @@ class Snapshot:
         return known
 
     def live_version(self, source: str) -> DocumentVersion | None:
-        """The live version of a document by its path."""
+        """Return the live version of a document by its path."""
         return next(self.versions("d.path = ? AND v.live", (source,)), None)
 
     # Pages.
 
     def page(self, source: str, number: int) -> StoredPage | None:
-        """A live page; None if there is none."""
+        """Return a live page; None if there is none."""
         version = self.live_version(source)
         if version is None:
             return None
@@ -192,7 +192,7 @@ class Snapshot:
         return (b"", None) if row is None else (row[1] or b"", row[2])
 
     def text(self, identity: int) -> PageText | None:
-        """The text of a page by its id; None if it is not stored."""
+        """Return the text of a page by its id; None if it is not stored."""
         row = self._checked_row("texts", identity, "text")
         return None if row is None else PageText(row[1].replace(ZERO_WIDTH, ""), bool(row[2]))
 
@@ -245,7 +245,7 @@ class StoredPage(PageContent):
 
 
 def document_version(document: Sequence[Any], version: Sequence[Any]) -> DocumentVersion:
-    """A version from its row and the row of its document."""
+    """Return a version from its row and the row of its document."""
     identity, _, digest, size, modified, pages, live, file_metadata, _ = version
     return DocumentVersion(
         identity, document[0], document[1], document[2], document[3], digest, size, modified, pages, bool(live),
@@ -254,6 +254,6 @@ def document_version(document: Sequence[Any], version: Sequence[Any]) -> Documen
 
 
 def live_ids(connection: sqlite3.Connection) -> np.ndarray:
-    """`(n,)` ids of all live versions, not verified."""
+    """Return `(n,)` ids of all live versions, not verified."""
     rows = connection.execute("SELECT id FROM versions WHERE live ORDER BY id")
     return np.fromiter((number for (number,) in rows), np.int64)

@@ -232,7 +232,7 @@ class SqliteStore:
 
 
 def _needed(snapshot: Snapshot) -> np.ndarray:
-    """`(ids,)` true for versions that exist, live or staged."""
+    """Return `(ids,)` true for versions that exist, live or staged."""
     ids = np.fromiter((n for (n,) in snapshot.connection.execute("SELECT id FROM versions")), np.int64)
     most = max([0, int(ids.max(initial=0)), *(int(s.version.max(initial=0)) for s in snapshot.segments().values())])
     needed = np.zeros(most + 1, bool)
@@ -241,7 +241,7 @@ def _needed(snapshot: Snapshot) -> np.ndarray:
 
 
 def _belongs(path: Path, index_id: str) -> bool:
-    """Whether a vector file was written for this index, or is incomplete."""
+    """Return whether a vector file was written for this index, or is incomplete."""
     try:
         return bool(Segment(path).header["index_id"] == index_id)
     except (DamagedError, KeyError):

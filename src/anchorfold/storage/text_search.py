@@ -54,7 +54,7 @@ def spaced(text: str) -> str:
 
 
 def joined(text: str) -> str:
-    """The opposite of `spaced`."""
+    """Return the opposite of `spaced`."""
     return text.replace(ZERO_WIDTH, "")
 
 
@@ -81,7 +81,7 @@ def match_expression(query: str) -> str:
 
 
 def has_phrase(query: str) -> bool:
-    """Whether a query contains a quoted phrase."""
+    """Return whether a query contains a quoted phrase."""
     return bool(query_terms(query)[0])
 
 
@@ -119,7 +119,7 @@ def _unspaced_terms(words: list[str]) -> list[str]:
 def best_matches(
     snapshot: Snapshot, expression: str, limit: int, condition: SqlCondition = TRUE
 ) -> list[tuple[int, float]]:
-    """The best pages for an FTS5 expression as (page id, BM25 score), best first.
+    """Return the best pages for an FTS5 expression as (page id, BM25 score), best first.
 
     Args:
         snapshot: the commit.
@@ -136,7 +136,7 @@ def best_matches(
 
 
 def scores_of(snapshot: Snapshot, expression: str, identities: Sequence[int]) -> dict[int, float]:
-    """BM25 scores of some pages by id; pages that do not match are left out."""
+    """Return BM25 scores of some pages by id; pages that do not match are left out."""
     # The unary plus keeps SQLite from running one full-text query per page.
     query = (
         "SELECT rowid, -bm25(text_index) FROM text_index WHERE text_index MATCH ? "
@@ -152,7 +152,7 @@ def with_text(snapshot: Snapshot, identities: Sequence[int]) -> set[int]:
 
 
 def snippets(snapshot: Snapshot, expression: str, identities: Sequence[int]) -> dict[int, Snippet]:
-    """Passages with the matched words, by page id; pages that do not match are left out."""
+    """Return passages with the matched words, by page id; pages that do not match are left out."""
     query = "SELECT snippet(text_index, 0, ?, ?, ?, ?) FROM text_index WHERE text_index MATCH ? AND rowid = ?"
     passages: dict[int, Snippet] = {}
     for identity in identities:
@@ -165,7 +165,7 @@ def snippets(snapshot: Snapshot, expression: str, identities: Sequence[int]) -> 
 
 
 def matched_words(snapshot: Snapshot, expression: str, identity: int) -> list[str]:
-    """The words of a page that an expression matches, as they occur on the page, once each."""
+    """Return the words of a page that an expression matches, as they occur on the page, once each."""
     query = "SELECT highlight(text_index, 0, ?, ?) FROM text_index WHERE text_index MATCH ? AND rowid = ?"
     row = snapshot.connection.execute(query, (OPENING, CLOSING, expression, identity)).fetchone()
     if row is None:
@@ -175,7 +175,7 @@ def matched_words(snapshot: Snapshot, expression: str, identity: int) -> list[st
 
 
 def as_snippet(marked: str, one_line: bool = True) -> Snippet:
-    """A text whose matches are marked, without the marks."""
+    """Return a text whose matches are marked, without the marks."""
     if one_line:
         marked = " ".join(marked.split())
     text, matches, first = "", [], 0
