@@ -96,9 +96,9 @@ class PostgresSearch(PostgresDocuments):
         """Return the best pages by MaxSim for each of `request.vectors`."""
         with self._selecting(request) as (connection, condition):
             total = self._count(connection)
-            few = request.candidates is None and total <= SCANNED_PAGES
+            is_small = request.candidates is None and total <= SCANNED_PAGES
             candidates = request.candidates or max(CANDIDATES, 4 * request.top_k)
-            if request.exact or few or candidates >= total:
+            if request.exact or is_small or candidates >= total:
                 rankings = self._scan(connection, condition, request)
             else:
                 rankings = [

@@ -147,16 +147,16 @@ class PostgresStore(PostgresSearch):
         """Counts, sizes and settings; `bytes` is what the tables and their indexes take in the database."""
         with self.connections.reading() as connection:
             _, s, _ = self.read_info(connection)
-            one = connection.execute
-            counts = one(
+            execute = connection.execute
+            counts = execute(
                 "SELECT count(*) FILTER (WHERE vectors > 0), count(*) FILTER (WHERE vectors = 0), "
                 "coalesce(sum(vectors), 0), coalesce(sum(full_vectors), 0), "
                 "coalesce(sum(octet_length(provenance)), 0), coalesce(sum(octet_length(thumbnail)), 0), "
                 "coalesce(sum(pg_column_size(text) + pg_column_size(words)), 0), "
                 "count(DISTINCT version_id) FROM live_pages"
             ).fetchone()
-            size = one(f"SELECT {' + '.join(f'pg_total_relation_size({t!r})' for t in TABLES)}").fetchone()
-            engine = one(
+            size = execute(f"SELECT {' + '.join(f'pg_total_relation_size({t!r})' for t in TABLES)}").fetchone()
+            engine = execute(
                 "SELECT current_setting('server_version'), extversion FROM pg_extension WHERE extname = 'vector'"
             ).fetchone()
             columns = self._columns(connection)

@@ -65,9 +65,9 @@ class Candidates:
 
     def _probe(self, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the posting lists to probe per token and their gains, `(t, probes)`, in ascending order of gain."""
-        each = Tokens(np.ascontiguousarray(tokens), np.arange(len(tokens) + 1))
+        single_tokens = Tokens(np.ascontiguousarray(tokens), np.arange(len(tokens) + 1))
         scales = np.zeros(0, np.float16)
-        similarity, _ = maxsim(self._coding, self._codes, scales, self._starts, self._starts[:-1], each)
+        similarity, _ = maxsim(self._coding, self._codes, scales, self._starts, self._starts[:-1], single_tokens)
         best = np.argpartition(similarity, similarity.shape[1] - self.probes, axis=1)[:, -self.probes :]
         order = np.argsort(np.take_along_axis(similarity, best, 1), axis=1)
         best = np.take_along_axis(best, order, 1)

@@ -39,17 +39,17 @@ def _fuse(
         keys = [key for key in keys if words[key] != 0]  # None (no text) passes, because the phrase cannot be checked
     if not keys:
         return []
-    looks = np.array([seen[key] for key in keys])
-    matches = np.array([words[key] or 0.0 for key in keys])
+    visual_scores = np.array([seen[key] for key in keys])
+    text_scores = np.array([words[key] or 0.0 for key in keys])
     no_text = np.array([words[key] is None for key in keys])
-    both = fused_scores(looks, matches, no_text)
-    chosen = sorted(range(len(keys)), key=lambda i: (-both[i], keys[i]))[:top_k]
+    scores = fused_scores(visual_scores, text_scores, no_text)
+    chosen = sorted(range(len(keys)), key=lambda i: (-scores[i], keys[i]))[:top_k]
     snippets = {(hit.source, hit.page): hit for hit in text}
     missing = store.snippets(query, [keys[i] for i in chosen if keys[i] not in snippets])
     results = []
     for i in chosen:
         key = keys[i]
-        hit = replace(hits[key], score=float(both[i]), visual=float(looks[i]), text=float(matches[i]))
+        hit = replace(hits[key], score=float(scores[i]), visual=float(visual_scores[i]), text=float(text_scores[i]))
         if key in snippets:
             hit = replace(hit, snippet=snippets[key].snippet, matches=snippets[key].matches)
         elif key in missing:

@@ -34,7 +34,7 @@ class PageBlock:
     @cached_property
     def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         codes = np.frombuffer(b"".join(self.codes), np.uint8).reshape(-1, self.coding.row_bytes)
-        counts = np.fromiter((len(one) // self.coding.row_bytes for one in self.codes), np.int64, len(self.codes))
+        counts = np.fromiter((len(page) // self.coding.row_bytes for page in self.codes), np.int64, len(self.codes))
         return codes, np.frombuffer(b"".join(self.scales), np.float16), np.concatenate(([0], counts.cumsum()))
 
     def top_k(self, queries: Sequence[Any], count: int) -> list[list[tuple[int, float]]]:

@@ -112,11 +112,13 @@ class DocumentStore(SqliteStore):
         if not documents and not unused and types.items() <= known.items():
             return 0  # no commit: open readers keep what they have in memory
         with self.transaction() as snapshot:
-            many = snapshot.connection.executemany
-            many("UPDATE documents SET metadata = ? WHERE path = ?", ((m, path) for path, m in documents.items()))
+            connection = snapshot.connection
+            connection.executemany(
+                "UPDATE documents SET metadata = ? WHERE path = ?", ((m, path) for path, m in documents.items())
+            )
             upsert = "INSERT INTO metadata_columns VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET type = excluded.type"
-            many(upsert, types.items())
-            many("DELETE FROM metadata_columns WHERE name = ?", ((name,) for name in unused))
+            connection.executemany(upsert, types.items())
+            connection.executemany("DELETE FROM metadata_columns WHERE name = ?", ((name,) for name in unused))
         return len(documents)
 
     def enable_text(self, ocr: bool) -> None:

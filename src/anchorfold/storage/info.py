@@ -84,14 +84,14 @@ def index_info(snapshot: Snapshot) -> IndexInfo:
         int(segment.column("provenance.length")[np.isin(segment.version, live)].sum(dtype=np.int64))
         for segment in snapshot.segments().values()
     )
-    one = snapshot.connection.execute
-    pages, unreadable, vectors, full, thumbnails, texts = one(
+    execute = snapshot.connection.execute
+    pages, unreadable, vectors, full, thumbnails, texts = execute(
         "SELECT count(*) FILTER (WHERE vectors > 0), count(*) FILTER (WHERE vectors = 0), "
         "coalesce(sum(vectors), 0), coalesce(sum(full_vectors), 0), coalesce(sum(thumbnail_bytes), 0), "
         "coalesce(sum(text_bytes), 0) FROM pages JOIN versions ON versions.id = pages.version_id WHERE live"
     ).fetchone()
-    (words,) = one("SELECT coalesce(sum(length(block)), 0) FROM text_index_data").fetchone()
-    (documents,) = one(f"SELECT count(*) FROM versions v WHERE live AND {PAGES} > 0").fetchone()
+    (words,) = execute("SELECT coalesce(sum(length(block)), 0) FROM text_index_data").fetchone()
+    (documents,) = execute(f"SELECT count(*) FROM versions v WHERE live AND {PAGES} > 0").fetchone()
     layers = s.layers or {"window": [0, 0], "steps": 0}
     return IndexInfo(
         documents=documents, pages=pages, vectors=vectors, full_vectors=full, bytes=folder_bytes(snapshot.folder),
