@@ -139,7 +139,7 @@ def test_implementation_name_is_unchanged(on_flash, images):
     assert AttentionInterface()[NAME] is flash_attention_forward
 
 
-def test_layers_are_found(on_flash, images):
+def test_layers_are_detected(on_flash, images):
     model = on_flash("colqwen2.5")
     batch = model.prepare_pages(images[:1])
     layers = find_attention(model.model, lambda: model._hidden(batch.inputs), batch.visual.shape[1])

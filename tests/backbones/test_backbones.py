@@ -108,14 +108,14 @@ class TestGrids:
 
 
 class TestCausality:
-    def test_found_by_perturbation(self, models):
+    def test_measured_by_perturbation(self, models):
         assert {kind: models[kind].is_causal for kind in KINDS} == {
             "colpali": False, "colqwen2": True, "colqwen2-engine": True, "colqwen2.5": False, "colqwen3": True,
             "colqwen3.5": True, "colvec": False, "colgemma3": False, "colmodernvbert": False, "nemotron": False,
             "nemotron-qwen3": False,
         }  # fmt: skip
 
-    def test_explained_once_when_a_compressor_listens(self, checkpoints, images):
+    def test_warns_once_when_a_compressor_reads_attention(self, checkpoints, images):
         model = anchorfold.load(checkpoints["colqwen2"])
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

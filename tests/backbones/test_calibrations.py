@@ -62,7 +62,7 @@ def test_adapters_have_their_own(adapter, checkpoints, tmp_path):
     assert not calibrated(anchorfold.load(checkpoints["colqwen2.5"]).layer_settings)
 
 
-def test_a_calibrated_base_says_nothing_of_its_adapters(adapter, checkpoints, tmp_path):
+def test_calibration_of_the_base_is_not_used_for_its_adapters(adapter, checkpoints, tmp_path):
     base = shutil.copytree(checkpoints["colqwen2.5"], tmp_path / "base")
     write_settings(base / "anchorfold.json", SETTINGS)
     folder = shutil.copytree(adapter, tmp_path / "adapter")

@@ -78,13 +78,13 @@ class TestLayouts:
         assert torch.equal(*(m.encode_queries(["net revenue"])[0] for m in (model, models["colqwen3"])))
 
     @pytest.mark.parametrize("key", ["dim", "embed_dim", "embedding_dim"])
-    def test_the_dimension_is_told(self, rewrite, key):
+    def test_the_dimension_is_in_the_config(self, rewrite, key):
         def configure(config):
             return {key: config.pop("embedding_dim"), **config}
 
         assert anchorfold.load(rewrite("colqwen3", config=configure)).dim == 16
 
-    def test_the_dimension_is_not_told(self, rewrite):
+    def test_the_dimension_is_not_in_the_config(self, rewrite):
         """colpali-engine does not save it: then it is what its class has, 320 for ColQwen3."""
         folder = rewrite("colqwen3", config=lambda c: {k: v for k, v in c.items() if k != "embedding_dim"})
         with pytest.raises(CheckpointError, match=r"custom_text_proj.bias \[16\] for \[320\]"):
@@ -133,7 +133,7 @@ class TestNemotron:
         assert layout.query_prompt == "<|im_start|>user\nQuery: query: {text}<|im_end|>\n<|im_start|>assistant\n"
         assert layout.query_length == 512
 
-    def test_prompts_that_its_processor_says(self, checkpoints, tmp_path):
+    def test_prompts_of_its_processor(self, checkpoints, tmp_path):
         folder = shutil.copytree(checkpoints["nemotron-qwen3"], tmp_path / "copy")
         processor_config = {"query_prefix": "ask:", "passage_prefix": "", "q_max_length": 12}
         (folder / "processor_config.json").write_text(json.dumps(processor_config))

@@ -122,7 +122,7 @@ class TestPages:
         assert {(t.rows, t.columns) for t in tiles} == {(4, 4)}
         assert encoded.full == 16 * len(tiles)
 
-    def test_a_token_lies_where_the_grid_says(self, twin):
+    def test_position_of_a_token_in_the_grid(self, twin):
         """A black mark on the page changes the patches of its own token, in its tile and in the thumbnail."""
         page = Image.new("RGB", (256, 128), "white")
         marked = page.copy()

@@ -102,7 +102,7 @@ def test_what_may_rightly_be_absent():
 class TestMultiVectorEncoder:
     """What sentence-transformers loads: weights of further modules may lie beside, but none may be missing."""
 
-    def test_a_whole_one(self, colbert):
+    def test_a_complete_one(self, colbert):
         assert anchorfold.load(colbert, device="cpu").dim == 128
 
     def test_missing_weights(self, colbert, tmp_path):

@@ -156,7 +156,7 @@ class TestStrangers:
         assert torch.equal(state.signals[PropagatedAttention(2)], expected.signals[PropagatedAttention(2)])
         assert torch.equal(state.hidden, expected.hidden)
 
-    def test_layers_are_found_while_another_model_runs(self, models, pages):
+    def test_layers_are_detected_while_another_model_runs(self, models, pages):
         kinds = ["colpali", "colqwen2"] * 3
         batches = {kind: models[kind].prepare_pages(pages[:1]) for kind in set(kinds)}
         start = threading.Barrier(len(kinds))
@@ -172,7 +172,7 @@ class TestStrangers:
                 assert attempts == [models[kind].attention_layers] * 5
 
 
-def test_causality_is_found_once(checkpoints, monkeypatch):
+def test_causality_is_measured_once(checkpoints, monkeypatch):
     model = anchorfold.load(checkpoints["colqwen2"], device="cpu")
     tries = []
 
@@ -187,7 +187,7 @@ def test_causality_is_found_once(checkpoints, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["nano", "colqwen2.5"])
-def test_what_is_found_when_first_asked_for(checkpoints, pages, kind):
+def test_lazy_properties_on_first_use(checkpoints, pages, kind):
     model = anchorfold.load(checkpoints.get(kind, kind), device="cpu")
     start = threading.Barrier(THREADS)
 

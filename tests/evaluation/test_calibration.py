@@ -144,7 +144,7 @@ class TestCalibrate:
         calibration = calibrate(models["colpali"], [("net revenue", i) for i in images], depths=(2, 3))
         assert Calibration.from_json(json.loads(json.dumps(calibration.as_json()))) == calibration
 
-    def test_pages_are_not_kept(self, models, images, monkeypatch):
+    def test_pages_are_not_stored(self, models, images, monkeypatch):
         """At most two at a time: the one in use and the next one, while it is encoded."""
         model, most = models["colqwen2.5"], [0]
         alive: weakref.WeakSet[PageState] = weakref.WeakSet()

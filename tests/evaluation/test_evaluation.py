@@ -115,7 +115,7 @@ class TestScoringPages:
             assert scored.lengths(label).tolist() == [len(p) for p in pages]
             assert np.allclose(scored.vectors(label), torch.cat(pages).numpy(), atol=2e-3)
 
-    def test_no_vectors_on_disk_unless_told(self, folder, models, compressors, tmp_path):
+    def test_no_vectors_on_disk_by_default(self, folder, models, compressors, tmp_path):
         score_pages(local_corpus(folder), models["colpali"], compressors, tmp_path / "run")
         written = list((tmp_path / "run").iterdir())
         assert {p.suffix for p in written} == {".scores", ".lengths", ".json"}
@@ -197,7 +197,7 @@ class TestLoadingPages:
 
 
 class TestHeldOutPages:
-    def test_one_threshold_for_all_and_found_once(self, folder, models, tmp_path):
+    def test_one_threshold_for_all_is_calibrated_once(self, folder, models, tmp_path):
         model, store = models["colpali"], tmp_path / "calibrated.json"
         methods = choose_methods("docpruner", [0.5, 0.25])
         held_out = find_held_out(str(folder), [], model.page_pixels)

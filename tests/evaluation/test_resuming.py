@@ -249,7 +249,7 @@ class TestAnotherRun:
         monkeypatch.setattr(run_key, "__version__", "9.9")
         self.refused(own, r"anchorfold was .*, is 9.9 now")
 
-    def test_of_a_version_that_kept_no_key(self, own):
+    def test_of_a_version_that_stored_no_key(self, own):
         state = own.parent / "run" / "state.json"
         state.write_text(json.dumps({"about": {}, "pages": [], "sizes": {}, "thresholds": {}}))
         self.refused(own, "anchorfold was absent")

@@ -164,7 +164,7 @@ def test_no_recall_is_lost_under_a_filter(many, where, left):
     assert all(len(hits) == min(10, left) for hits in quick)
 
 
-def test_masks_of_filters_are_kept_per_commit(many):
+def test_masks_of_filters_are_cached_per_commit(many):
     search = many.pages
     hits = search.hits(SearchRequest(vectors=queries_of(1), top_k=3, where="n = 7"))
     masks = dict(search._masks)

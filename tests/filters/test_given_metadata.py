@@ -72,7 +72,7 @@ def test_filled_cells_of_later_rows_take_precedence(tmp_path, known):
         "\npath;cost\nc.png;3\n",
     ],
 )
-def test_the_separator_is_found_also_if_cells_contain_another(tmp_path, text):
+def test_the_separator_is_detected_if_cells_contain_another(tmp_path, text):
     table = read_table(write_table(tmp_path, text))
     assert [row.documents for row in table.rows] == ["c.png"]
     assert table.columns[0].startswith("cost")

@@ -39,7 +39,7 @@ def test_trained_pages_are_indexed_pages_and_teach_the_tokens(tmp_path, images):
         assert torch.allclose(one, other.vectors, atol=1e-5)
 
 
-def test_a_whole_checkpoint_carries_its_tokens(tmp_path, images):
+def test_a_complete_checkpoint_contains_its_tokens(tmp_path, images):
     model = anchorfold.load(tiny.make("colqwen2.5", tmp_path / "base"), device="cpu")
     assert isinstance(model, ColQwen)
     model.add_universal_tokens(6)

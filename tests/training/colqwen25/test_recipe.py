@@ -25,7 +25,7 @@ def test_agc_is_the_same_with_128_tokens():
     assert agc.training == paper.training
 
 
-def test_a_file_says_only_what_differs(tmp_path):
+def test_a_file_overrides_only_its_keys(tmp_path):
     file = tmp_path / "ours.toml"
     file.write_text("[training]\nlearning_rate = 5e-5\n[data]\ntrain = './ours'\n")
     recipe = read_recipe(file, ["agc.cap=64", "loss.kind=cross-entropy"])
