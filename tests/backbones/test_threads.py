@@ -99,7 +99,7 @@ class TestTurns:
         assert model_lock(models["colpali"].model) is not model_lock(inner)
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_pages_that_wait_to_be_taken_hold_nobody_up(self, retriever, pages, kind):
+    def test_waiting_pages_do_not_block_workers(self, retriever, pages, kind):
         model = retriever(kind)
         states = model.page_states(pages, [PropagatedAttention(1)], batch_size=2)
         next(states)
@@ -116,7 +116,7 @@ class TestTurns:
         handle.remove()
         assert len(in_thread(lambda: attached.encode_document(pages[:1]))[0]) == 4
 
-    def test_a_hook_of_somebody_else_that_fails_first(self, attached, pages):
+    def test_a_foreign_hook_that_fails_first(self, attached, pages):
         def fail(*_):
             raise ValueError("not today")
 

@@ -105,7 +105,7 @@ def test_what_is_not_an_index(served, tmp_path):
     assert list(server.shards) == ["pages"]
 
 
-def test_an_alias_leads_to_an_index_that_was_created_again(served):
+def test_an_alias_of_a_re_created_index(served):
     server, url = served
     store = QdrantStore.create(url, STORE_SETTINGS)
     other = QdrantStore.create(f"{url}_new", replace(STORE_SETTINGS, method="ward"))

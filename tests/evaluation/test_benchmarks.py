@@ -131,14 +131,14 @@ def test_mteb_measures_what_we_measure(models, tmp_path):
     assert {s["hf_subset"]: 100 * s["main_score"] for s in scores} == pytest.approx(ours, abs=0.01)
 
 
-def test_a_task_is_a_corpus_by_its_own_name(monkeypatch):
+def test_a_task_is_a_corpus_by_name(monkeypatch):
     monkeypatch.setattr(benchmarks, "load_task", lambda _: TinyRetrieval())
     monkeypatch.setattr(benchmarks, "check_task", lambda *_: None)
     (corpus,) = find_corpora("Vidore2ESGReportsRetrieval") or []
     assert (corpus.name, corpus.benchmark) == ("ESG Reports", "vidore-v2")
 
 
-def test_a_task_that_cannot_be_downloaded_is_one_sentence():
+def test_a_failed_download_is_one_sentence():
     class Offline(TinyRetrieval):
         def load_data(self, num_proc=None, **_):
             raise ConnectionError("no route to the hub\nand a long story")

@@ -114,7 +114,7 @@ class TestCalibrate:
         (query,) = model.encode_queries(["net revenue"])
         assert calibration.values[6][0] == pytest.approx(score_retention(query, full, page), abs=1e-3)
 
-    def test_random_anchors_are_the_ablation_of_that_name(self, models, images):
+    def test_random_anchors_equal_the_ablation(self, models, images):
         model = models["colqwen2.5"]
         calibration = calibrate(model, [("net revenue", images[0])], depths=(6,))
         window = calibration.settings.window

@@ -102,7 +102,7 @@ def test_calibration_pairs_and_pages_of_the_training_set_are_held_out(tmp_path, 
     assert {int(row["query"].split()[1]) // 2 for row in streamed} == trained
 
 
-def test_what_is_wrong_with_a_training_set_is_said(training_set, tmp_path):
+def test_problems_of_a_training_set_are_reported(training_set, tmp_path):
     with pytest.raises(AnchorFoldError, match=r"cannot be read as a dataset: .*[^.]\.$"):  # one full stop
         list(training_pairs(str(tmp_path / "nothing")))
     with pytest.raises(AnchorFoldError, match="has no column answer"):

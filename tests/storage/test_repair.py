@@ -101,7 +101,7 @@ class TestVectorFiles:
         assert set(damage.documents) == lost
 
     @pytest.mark.parametrize("place", [*NUMBERS, *CHECKSUMS, "provenance.length", "documents", "footer"])
-    def test_what_all_pages_depend_on_is_stored_twice(self, index, place):
+    def test_shared_columns_are_stored_twice(self, index, place):
         expected = contents(EmbeddedStore.open(index))
         path = segment_path(index, 2)
         position = path.stat().st_size - 40 if place == "footer" else Segment(path)._directory[place][2]

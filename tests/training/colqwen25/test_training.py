@@ -127,7 +127,7 @@ def test_loss_falls_and_unseen_pages_are_found(trained):
     assert shows_colours(folder / "curves.png", ["#444444", "#1B7837"])
 
 
-def test_the_result_is_a_model_that_knows_it_is_bidirectional(trained, material):
+def test_the_result_is_marked_as_bidirectional(trained, material):
     folder, curve, _ = trained
     model = anchorfold.load(folder, device="cpu")
     assert not model.is_causal
@@ -151,7 +151,7 @@ def test_adapters_load_back_with_equal_embeddings(trained, material):
     assert not torch.allclose(states(untrained, material), expected, atol=0.1)
 
 
-def test_commands_take_the_result_as_they_take_any_model(trained, material, tmp_path):
+def test_commands_accept_the_result_as_a_model(trained, material, tmp_path):
     folder, curve, _ = trained
     model = shutil.copytree(folder, tmp_path / "model", ignore=shutil.ignore_patterns("checkpoint-*", "pages"))
     corpus = material / "shapes" / "test"
