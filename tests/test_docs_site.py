@@ -6,7 +6,10 @@ import sys
 from typing import Any
 
 import pytest
+import qdrant_client
 
+import anchorfold
+from anchorfold.databases.qdrant_engine import close_local
 from tests.test_documentation import BLOCK, ROOT, encoder, run_python, test_commands_in_the_readme_exist  # noqa: F401
 
 PAGES = ["index.md", "tutorial.md", *(f"guides/{path.name}" for path in sorted((ROOT / "docs/guides").glob("*.md")))]
@@ -26,6 +29,14 @@ def blocks(name):
     return BLOCK.findall((ROOT / "docs" / name).read_text("utf-8"))
 
 
+def use_local_mode(folder, monkeypatch):
+    """Let clients of any server open an index of reports/ in a folder, in the client's local mode."""
+    anchorfold.Index.create(f"qdrant://{folder}/reports").add("reports")
+    close_local(str(folder))
+    client = qdrant_client.QdrantClient(path=str(folder))
+    monkeypatch.setattr(qdrant_client, "QdrantClient", lambda url: client)
+
+
 @pytest.mark.parametrize("name", [name for name in PAGES if any(language == "python" for language, _ in blocks(name))])
 def test_python(name, encoder, report_folder, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.chdir(report_folder)
@@ -33,6 +44,8 @@ def test_python(name, encoder, report_folder, tmp_path, monkeypatch):  # noqa: F
         (tmp_path / "reports").symlink_to(report_folder / "reports")
         monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sentence_transformers.MultiVectorEncoder", lambda _: encoder)  # the real one is downloaded
+    if name == "guides/qdrant.md":
+        use_local_mode(tmp_path, monkeypatch)
     names: dict[str, Any] = {}
     assert run_python(name, blocks(name), names) == OUTPUTS.get(name, 0)
     if name == "guides/extend.md":

@@ -52,7 +52,7 @@ class CompressionTarget:
             AnchorFoldError: the target cannot store that many bits per vector component.
         """
         if self.exporter is None:
-            return self.address
+            return self.address if is_url(self.address) else Path(self.address)
         supported = EXPORTERS[self.exporter].bits
         if bits is not None and bits not in supported:
             instead = "use --quantization" if "quantization" in EXPORTERS[self.exporter].options else "omit --bits"
