@@ -123,6 +123,8 @@ def test_a_damaged_page_is_reported_and_repaired(own_both, documents, postgres):
     assert len(problems) == 4
     assert index.check(repair=True).repaired
     assert index.check().problems == ()
+    with psycopg.connect(postgres.url) as connection:
+        assert connection.execute(f"SELECT count(*) FROM {index.store.name}.lost_pages").fetchone() == (4,)
     assert index.add(documents).pages == 4
     assert index.search("page 101", 1)[0].page == 2
 

@@ -299,7 +299,7 @@ class PostgresDocuments:
             self._writer.execute("ANALYZE pages, versions, documents")
 
     def delete(self) -> None:
-        """Delete the tables of the index, and the schema if it contains nothing else."""
+        """Delete the tables of the index."""
         with database_errors(self.address):
             assert self._writer is not None
             self._writer.execute(f"DROP VIEW {', '.join(VIEWS)}")

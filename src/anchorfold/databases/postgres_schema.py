@@ -5,7 +5,7 @@ One schema contains one index. `MIGRATIONS` are applied in order; `index_info.sc
 
 from __future__ import annotations
 
-TABLES = ("index_info", "documents", "versions", "pages", "metadata_columns", "claims")
+TABLES = ("index_info", "documents", "versions", "pages", "metadata_columns", "claims", "lost_pages")
 VIEWS = ("live_pages", "live_documents")
 MAX_CANDIDATE_DIM = 4_000  # dimensions of a halfvec with an HNSW index
 
@@ -67,6 +67,18 @@ CREATE INDEX pages_words ON pages USING gin (words);
 CREATE INDEX pages_candidate ON pages USING hnsw (candidate halfvec_ip_ops);
 CREATE TABLE metadata_columns (name text COLLATE "C" PRIMARY KEY, type text NOT NULL);
 CREATE UNLOGGED TABLE claims (path text COLLATE "C" PRIMARY KEY, writer bigint NOT NULL);
+CREATE TABLE lost_pages (
+  path text NOT NULL,
+  digest text NOT NULL,
+  moved timestamptz NOT NULL DEFAULT now(),
+  page integer NOT NULL,
+  vectors integer NOT NULL,
+  codes bytea NOT NULL,
+  scales bytea NOT NULL,
+  provenance bytea NOT NULL,
+  thumbnail bytea,
+  text text
+);
 CREATE VIEW live_documents AS
 SELECT
   v.id AS version_id, d.id AS document_id, d.path, d.name AS document, d.public_name, d.folder, d.public_folder,
@@ -82,6 +94,12 @@ SELECT
 FROM pages p JOIN live_documents d ON d.version_id = p.version_id;
 """
 MIGRATIONS = (_FIRST,)
+MOVE_TO_LOST = """
+WITH lost AS (DELETE FROM pages WHERE id = ANY(%s) RETURNING *)
+INSERT INTO lost_pages (path, digest, page, vectors, codes, scales, provenance, thumbnail, text)
+SELECT d.path, v.digest, l.page, l.vectors, l.codes, l.scales, l.provenance, l.thumbnail, l.text
+FROM lost l JOIN versions v ON v.id = l.version_id JOIN documents d ON d.id = v.document_id
+"""
 
 
 def statements(applied: int, dim: int) -> list[str]:

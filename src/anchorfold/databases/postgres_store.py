@@ -14,7 +14,13 @@ from anchorfold.databases.postgres_connection import Address, Connection, databa
 from anchorfold.databases.postgres_documents import page_checksum
 from anchorfold.databases.postgres_filter import column_sql
 from anchorfold.databases.postgres_page import VERSION_COLUMNS, PostgresCollection, PostgresPage, document_version
-from anchorfold.databases.postgres_schema import MAX_CANDIDATE_DIM, MIGRATIONS, TABLES, statements
+from anchorfold.databases.postgres_schema import (
+    MAX_CANDIDATE_DIM,
+    MIGRATIONS,
+    MOVE_TO_LOST,
+    TABLES,
+    statements,
+)
 from anchorfold.databases.postgres_search import PostgresSearch
 from anchorfold.errors import AnchorFoldError, NotAnIndexError, StoreError
 from anchorfold.filters.values import BUILT_IN, shown
@@ -27,7 +33,7 @@ from anchorfold.storage.records import PageText
 from anchorfold.storage.schema import public_page_id
 
 T = TypeVar("T")
-REPAIRED = "deleted: index the document again"
+REPAIRED = "moved to lost_pages: index the document again"
 
 
 class PostgresStore(PostgresSearch):
@@ -179,7 +185,7 @@ class PostgresStore(PostgresSearch):
         )  # fmt: skip
 
     def check(self, fix: bool = False) -> list[Damage]:
-        """Verify the checksum and the counts of every page; with `fix`, delete damaged pages."""
+        """Verify the checksum and the counts of every page; with `fix`, move damaged pages to `lost_pages`."""
         damaged: dict[int, tuple[str, str]] = {}
         row_bytes = self.settings.coding.row_bytes
         with self.connections.reading() as connection, connection.cursor("check") as cursor:
@@ -194,7 +200,7 @@ class PostgresStore(PostgresSearch):
                     damaged[identity] = (name, f"page {page} of {name} has another number of vectors than its codes")
         if fix and damaged:
             with self.writing(), self.transaction() as connection:
-                connection.execute("DELETE FROM pages WHERE id = ANY(%s)", (list(damaged),))
+                connection.execute(MOVE_TO_LOST, (list(damaged),))
         return [Damage("pages", problem, (name,), REPAIRED if fix else "") for name, problem in damaged.values()]
 
 
