@@ -23,7 +23,7 @@ def compile_filter(node: FilterNode | Column | Plain, types: Mapping[str, str], 
         types: types of all columns.
         public: whether `document` and `folder` are the public names.
     """
-    from anchorfold.filters.where import Column, FilterNode
+    from anchorfold.filters.where import Column, FilterNode, operator_sql
 
     if isinstance(node, Column):
         return column_sql(node.name, types, public)
@@ -31,22 +31,13 @@ def compile_filter(node: FilterNode | Column | Plain, types: Mapping[str, str], 
         return ("%s::text", [node.replace("\0", "\ufffd")]) if isinstance(node, str) else ("%s", [node])
     parts = [compile_filter(operand, types, public) for operand in node.operands]
     texts, values = [part[0] for part in parts], [value for part in parts for value in part[1]]
-    first, *rest = texts
     match node.operator:
-        case "and" | "or":
-            text = f" {node.operator.upper()} ".join(f"({part})" for part in texts)
-        case "not":
-            text = f"NOT ({first})"
-        case "in":
-            text = f"{first} IN ({', '.join(rest)})"
         case "like":
-            text = f"{first} LIKE {rest[0]} ESCAPE ''"
+            text = f"{texts[0]} LIKE {texts[1]} ESCAPE ''"
         case "ilike":
-            text = f"lower({first}) LIKE lower({rest[0]}) ESCAPE ''"
-        case "is null" | "is true" | "is false":
-            text = f"{first} {node.operator.upper()}"
-        case comparison:
-            text = f"{first} {comparison} {rest[0]}"
+            text = f"lower({texts[0]}) LIKE lower({texts[1]}) ESCAPE ''"
+        case operator:
+            text = operator_sql(operator, texts)
     return text, values
 
 

@@ -7,7 +7,7 @@ own query language; everything else is an error.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -230,3 +230,19 @@ def _only(node: exp.Expr, *allowed: str) -> exp.Expr:
 def _unsupported(node: exp.Expr | None) -> FilterError:
     text = "nothing" if node is None else node.sql()
     return FilterError(f"{text if len(text) < 80 else text[:77] + '...'} is not supported in a filter: {SUPPORTED}.")
+
+
+def operator_sql(operator: str, operands: Sequence[str]) -> str:
+    """Return the SQL of an operator of a `FilterNode` other than `like` and `ilike`, which differ by engine."""
+    first, *rest = operands
+    match operator:
+        case "and" | "or":
+            return f" {operator.upper()} ".join(f"({operand})" for operand in operands)
+        case "not":
+            return f"NOT ({first})"
+        case "in":
+            return f"{first} IN ({', '.join(rest)})"
+        case "is null" | "is true" | "is false":
+            return f"{first} {operator.upper()}"
+        case comparison:
+            return f"{first} {comparison} {rest[0]}"

@@ -47,27 +47,18 @@ def compile_filter(node: FilterNode | Column | Plain, public: bool) -> SqlCondit
         node: what `parse_where` returns.
         public: whether `document` and `folder` are the public names.
     """
-    from anchorfold.filters.where import Column, FilterNode
+    from anchorfold.filters.where import Column, FilterNode, operator_sql
 
     if isinstance(node, Column):
         return column_sql(node.name, public)
     if not isinstance(node, FilterNode):
         return SqlCondition("?", (_parameter(node),))
     parts = [compile_filter(operand, public) for operand in node.operands]
-    first, rest = parts[0].sql, [part.sql for part in parts[1:]]
-    match node.operator:
-        case "and" | "or":
-            sql = f" {node.operator.upper()} ".join(f"({part.sql})" for part in parts)
-        case "not":
-            sql = f"NOT ({first})"
-        case "in":
-            sql = f"{first} IN ({', '.join(rest)})"
-        case "like" | "ilike":
-            sql = f"like_matches({first}, {rest[0]}, {int(node.operator == 'ilike')})"
-        case "is null" | "is true" | "is false":
-            sql = f"{first} {node.operator.upper()}"
-        case comparison:
-            sql = f"{first} {comparison} {rest[0]}"
+    operands = [part.sql for part in parts]
+    if node.operator in ("like", "ilike"):
+        sql = f"like_matches({operands[0]}, {operands[1]}, {int(node.operator == 'ilike')})"
+    else:
+        sql = operator_sql(node.operator, operands)
     return SqlCondition(sql, tuple(parameter for part in parts for parameter in part.parameters))
 
 
