@@ -224,6 +224,20 @@ class TestInvalidSources:
             with pytest.raises(AnchorFoldError, match=r"has no page with vectors .*51,200,000,000,000 bytes"):
                 compress_source(open_source(str(tmp_path / name)), tmp_path / "my.index", FullIndex())
 
+    @pytest.mark.parametrize("shape", ["(True, 128)", "((" * 50])
+    def test_npy_header_that_is_no_shape(self, tmp_path, shape):
+        header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+        (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + bytes(512))
+        (page,) = open_source(str(tmp_path)).pages(every)
+        assert "a cannot be read (its header" in str(page.problem)
+
+    def test_npz_with_scalars(self, tmp_path):
+        np.savez(tmp_path / "a.npz", vectors=np.ones((3, 4), np.float32), offsets=[0, 1, 3], model="nano")
+        assert [page.page for page in open_source(str(tmp_path / "a.npz")).pages(every)] == [1, 2]
+        np.savez(tmp_path / "b.npz", vectors=np.ones((3, 4), np.float32), offsets=3)
+        with pytest.raises(AnchorFoldError, match="offsets have the shape"):
+            list(open_source(str(tmp_path / "b.npz")).pages(every))
+
     @pytest.mark.parametrize("name", ["vectors", "offsets"])
     def test_npz_header_larger_than_the_file(self, tmp_path, name):
         good = {"vectors": npy_header((1, 128)), "offsets": npy_header((2,))}

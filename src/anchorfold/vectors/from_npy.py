@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO
 
 import numpy as np
@@ -56,9 +57,12 @@ def read_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.d
     """
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, column_major, dtype = read(file)
+    try:
+        shape, column_major, dtype = read(file)
+    except (TypeError, TokenError, RecursionError) as error:  # NumPy evaluates the header as a Python literal
+        raise ValueError(f"its header is damaged: {error}") from error
     stated, stored = math.prod(shape) * dtype.itemsize, size - file.tell()
-    if min(shape, default=0) < 0 or (stated > stored and not dtype.hasobject):
+    if any(type(n) is not int or n < 0 for n in shape) or (stated > stored and not dtype.hasobject):
         raise ValueError(f"its header states {stated:,} bytes of data for the shape {shape}, the file has {stored:,}")
     return shape, column_major, dtype
 

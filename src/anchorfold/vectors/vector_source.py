@@ -117,7 +117,7 @@ class ArraySource(VectorSource):
         return OFFSETS in self.names
 
     def __len__(self) -> int:
-        return len(self._read_required(OFFSETS)) - 1 if self.has_offsets else len(self.names)
+        return self._read_required(OFFSETS).size - 1 if self.has_offsets else len(self.names)
 
     def pages(self, is_needed: PageFilter) -> Iterator[VectorPage]:
         """Read the arrays one after the other; one large array is read in slices."""
@@ -138,7 +138,9 @@ class ArraySource(VectorSource):
             raise AnchorFoldError(f"{self.address} has offsets but no vectors: name their array with --vectors-field.")
         columns = {name: self._read_required(name) for name in self.names if name != vectors}
         offsets = columns.pop(OFFSETS).astype(np.int64)
-        names = [name for name, column in columns.items() if len(column) == len(offsets) - 1]
+        if offsets.ndim != 1:
+            raise AnchorFoldError(f"{self.address}: offsets have the shape {offsets.shape}, expected (pages + 1,).")
+        names = [name for name, column in columns.items() if column.shape[:1] == (len(offsets) - 1,)]
         document = choose_field(self.fields.document, DOCUMENT_FIELDS, names, self.address)
         page = choose_field(self.fields.page, PAGE_FIELDS, names, self.address)
         with self.open_rows(vectors) as (rows, read_rows):
