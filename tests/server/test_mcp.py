@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 from PIL import Image
@@ -177,23 +176,17 @@ def test_cross_site_requests_are_refused(address):
         assert httpx.post(address, json=request, headers=header).status_code in (403, 421)
 
 
-def test_an_idle_session_expires(report_folder):
-    from starlette.testclient import TestClient
+def test_one_client_cannot_exhaust_sessions_or_streams(address):
+    import httpx
 
-    from anchorfold import Index
-    from anchorfold.server.mcp_server import create_server, http_app
-    from anchorfold.server.service import IndexService
-
-    server = create_server(IndexService(Index.open(report_folder / "my.index")))
-    headers = {"Accept": "application/json, text/event-stream"}
     about = {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    with TestClient(http_app(server, "127.0.0.1", idle_seconds=0.1), base_url="http://127.0.0.1:8766") as client:
-        begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
-        headers["Mcp-Session-Id"] = client.post("/mcp", json=begin, headers=headers).headers["mcp-session-id"]
-        ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
-        assert client.post("/mcp", json=ping, headers=headers).status_code == 200
-        time.sleep(1)
-        assert client.post("/mcp", json=ping, headers=headers).status_code == 404
+    begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
+    headers = {"Accept": "application/json, text/event-stream"}
+    with httpx.Client(headers=headers) as client:
+        responses = [client.post(address, json=begin) for _ in range(101)]
+        assert {response.status_code for response in responses} == {200}
+        assert not any("mcp-session-id" in response.headers for response in responses)
+        assert client.get(address).status_code == 405
 
 
 def test_missing_index(tmp_path):

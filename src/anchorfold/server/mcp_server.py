@@ -25,7 +25,6 @@ from anchorfold.storage.hits import Hit, Mode, SearchRequest
 
 MAX_TOP_K, MAX_SIZE, MAX_DOCUMENTS = 50, 2000, 1000
 MAX_QUERY, MAX_WHERE = 1000, 2000  # characters
-MAX_SESSIONS, SESSION_IDLE_SECONDS = 100, 600.0  # over HTTP
 INSTRUCTIONS = (
     "Visual search over pages of documents: PDFs, slides, scans. Call search first. Then view the results with "
     "page_image, which shows tables, charts and scans, or read them with page_text if they have a text layer. Use the "
@@ -222,12 +221,17 @@ def create_server(service: IndexService) -> MCPServer[Any]:
     return server
 
 
-def http_app(server: MCPServer[Any], host: str, idle_seconds: float = SESSION_IDLE_SECONDS) -> Any:
+def http_app(server: MCPServer[Any], host: str) -> Any:
     """Return the ASGI application that serves streamable HTTP at /mcp.
+
+    It keeps no sessions, which the tools do not need and which one client could exhaust, and offers no stream of server
+    messages (GET).
 
     Args:
         server: the result of `create_server`.
         host: the address to bind to; on a loopback address the protocol checks the Host and Origin headers.
-        idle_seconds: time after which a session without requests is closed.
     """
-    return server.streamable_http_app(host=host, session_idle_timeout=idle_seconds, max_sessions=MAX_SESSIONS)
+    application = server.streamable_http_app(host=host, stateless_http=True)
+    for route in application.routes:
+        route.methods = {"POST"}  # others are answered with 405
+    return application
