@@ -6,6 +6,8 @@ import pytest
 
 from anchorfold import AnchorFold, Index
 from anchorfold.cli import printing
+from anchorfold.cli.search_command import print_hits
+from anchorfold.storage.hits import Hit
 from tests.cli.processes import run
 from tests.report_pages import write_report
 
@@ -35,6 +37,14 @@ def test_text_and_hybrid_search(folder):
     assert best["visual"] == next(hit["score"] for hit in hits["visual"] if hit["page"] == 2)
     assert best["text"] == hits["text"][0]["score"]
     assert "text" not in hits["visual"][0]
+
+
+def test_a_positive_score_is_not_printed_as_zero(capsys):
+    """BM25 is about 0.000001 for a word that half of the pages contain."""
+    print_hits([Hit("a.pdf", 1, 1e-6, "/a.pdf", text=1e-6)])
+    shown = capsys.readouterr().out
+    assert "<0.001" in shown
+    assert "<0.01\n" in shown
 
 
 def test_text_is_added_to_an_index_without(folder):

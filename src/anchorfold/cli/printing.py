@@ -99,7 +99,18 @@ def info_as_json(info: IndexInfo, settings: IndexSettings) -> dict[str, Any]:
 
 def mode_scores(hit: Hit) -> tuple[str, str]:
     """Format the visual and text scores of a hit; empty if a mode did not find the page."""
-    return "" if hit.visual is None else f"{hit.visual:.3f}", f"{hit.text:.2f}" if hit.text else ""
+    return "" if hit.visual is None else f"{hit.visual:.3f}", format_score(hit.text, 2) if hit.text else ""
+
+
+def format_score(score: float, digits: int = 3) -> str:
+    """Format a score; a positive one is never shown as zero, such as BM25 of a word that half of the pages contain.
+
+    Examples:
+        >>> format_score(1.25), format_score(0.0), format_score(1e-6), format_score(1e-6, 2)
+        ('1.250', '0.000', '<0.001', '<0.01')
+    """
+    smallest = 10.0**-digits
+    return f"<{smallest:.{digits}f}" if 0 < score < smallest / 2 else f"{score:.{digits}f}"
 
 
 def report_unmatched(rows: Sequence[str]) -> None:

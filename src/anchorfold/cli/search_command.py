@@ -18,7 +18,7 @@ from anchorfold.cli.options import (
     ModelOverride,
     TrustRemoteCode,
 )
-from anchorfold.cli.printing import mode_scores, print_table
+from anchorfold.cli.printing import format_score, mode_scores, print_table
 from anchorfold.errors import AnchorFoldError, os_reason
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def hit_as_json(hit: Hit) -> dict[str, object]:
 
 def print_hits(hits: list[Hit], title: str | None = None) -> None:
     """Print hits as a table."""
-    rows: list[tuple[object, ...]] = [(i, f"{h.score:.3f}", h.document, h.page) for i, h in enumerate(hits, 1)]
+    rows: list[tuple[object, ...]] = [(i, format_score(h.score), h.document, h.page) for i, h in enumerate(hits, 1)]
     columns = [">", ">score", "document", ">page"]
     if any(h.text is not None for h in hits):
         rows = [(*row, *mode_scores(h), h.snippet) for row, h in zip(rows, hits, strict=True)]

@@ -99,9 +99,9 @@ def create_server(service: IndexService) -> MCPServer[Any]:
 
     def page_hit(page: PageReference, hit: Hit, query: str = "") -> PageHit:
         return PageHit(
-            document=page.document, page=page.number, score=round(hit.score, 4),
+            document=page.document, page=page.number, score=round(hit.score, 6),
             visual=None if hit.visual is None else round(hit.visual, 4),
-            text=None if hit.text is None else round(hit.text, 4), uri=f"anchorfold://page/{page.id}",
+            text=None if hit.text is None else round(hit.text, 6), uri=f"anchorfold://page/{page.id}",
             snippet=service.snippet(query, hit),
             metadata={name: as_json(value) for name, value in hit.metadata.items()},
         )  # fmt: skip

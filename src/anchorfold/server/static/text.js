@@ -43,8 +43,10 @@ export function snippet({ snippet: text, matches }) {
 
 // Labelled scores of a hit, the one that orders the results first: "fused score 4.657", "visual score 1.097", ...
 export function scoreLabels({ score, visual, text }) {
-  const fused = visual !== null && text !== null ? [`fused score ${score.toFixed(3)}`] : [];
-  const sides = [visual === null ? "" : `visual score ${visual.toFixed(3)}`, text === null ? "" : `text score ${text.toFixed(3)}`];
+  // BM25 of a word that half of the pages contain is close to zero.
+  const shown = (value) => (value > 0 && value < 0.0005 ? "<0.001" : value.toFixed(3));
+  const fused = visual !== null && text !== null ? [`fused score ${shown(score)}`] : [];
+  const sides = [visual === null ? "" : `visual score ${shown(visual)}`, text === null ? "" : `text score ${shown(text)}`];
   return [...fused, ...sides.filter(Boolean)];
 }
 
