@@ -135,12 +135,20 @@ class CorpusPages:
     pseudo: list[Query]
 
     @classmethod
-    def read(cls, folder: Path, documents: Sequence[str] | None, kinds: Sequence[str], count: int) -> CorpusPages:
-        """Read names, texts and at most `count` queries of some kinds (all kinds if none is named)."""
+    def read(
+        cls, folder: Path, documents: Sequence[str] | None, kinds: Sequence[str], count: int, pages: int
+    ) -> CorpusPages:
+        """Read names, texts and at most `count` queries of some kinds (all kinds if none is named).
+
+        At most `pages` pages are used, except that no relevant page is left out: the other ones are evenly spaced.
+        """
         corpus = local_corpus(folder, documents)
-        names = corpus.names()
-        texts = read_texts(folder, set(names))
         queries = evenly_spaced([q for q in corpus.queries if not kinds or q.kind in kinds], count)
+        relevant = {name for query in queries for name in query.relevant}
+        others = [name for name in corpus.names() if name not in relevant]
+        used = relevant | set(evenly_spaced(others, max(0, pages - len(relevant))))
+        names = [name for name in corpus.names() if name in used]
+        texts = read_texts(folder, used)
         sample = evenly_spaced(names, SAMPLE)
         return cls(folder, names, texts, queries, sample, pseudo_queries(sample, [texts[n] for n in sample]))
 
@@ -247,6 +255,7 @@ def main() -> None:
     parser.add_argument("--documents", nargs="*", help="files of the corpora; all if omitted")
     parser.add_argument("--kinds", nargs="*", default=(), help="kinds of queries; all if omitted")
     parser.add_argument("--queries", type=int, default=1_000_000, help="maximum number of queries, evenly spaced")
+    parser.add_argument("--pages", type=int, default=1_000_000, help="maximum pages, including all relevant ones")
     parser.add_argument("--methods", nargs="*", default=(), help="labels of methods; all if omitted")
     parser.add_argument("--window", type=int, nargs=2, default=(3, 4), help="layers of a text encoder")
     parser.add_argument("--steps", type=int, default=6, help="propagation depth of a text encoder")
@@ -262,7 +271,7 @@ def main() -> None:
     )
     arguments.output.mkdir(parents=True, exist_ok=True)
     for folder in arguments.corpora:
-        corpus = CorpusPages.read(folder, arguments.documents, arguments.kinds, arguments.queries)
+        corpus = CorpusPages.read(folder, arguments.documents, arguments.kinds, arguments.queries, arguments.pages)
         figures: dict[str, Any] = evaluate(model, corpus, arguments.methods)
         np.savez_compressed(arguments.output / f"{folder.resolve().name}.npz", **figures)
 

@@ -46,8 +46,8 @@ def expected_scores(view: LayerView, name: str, steps: int) -> torch.Tensor:
         graph = graph * view.value.repeat_interleave(HEADS // KEY_HEADS, 0)[:, VISUAL].norm(dim=-1)[:, None]
         graph = graph / graph.sum(-1, keepdim=True)
     if kind.without_sinks:
-        received = graph.sum((0, 1))
-        sinks = received > received.mean() + 3 * received.std(correction=0)
+        received = graph.sum(1, keepdim=True)
+        sinks = received > received.mean(-1, keepdim=True) + 3 * received.std(-1, correction=0, keepdim=True)
         graph = graph.masked_fill(sinks, 0)
         graph = graph / graph.sum(-1, keepdim=True).clamp(min=1e-38)
     if kind.symmetric:

@@ -106,7 +106,7 @@ class GraphKind:
             replaced by those of the opposite direction.
         symmetric: add the transposed graph and normalise the rows.
         debiased: divide the support of a token by its support in a graph with uniform rows over the allowed tokens.
-        without_sinks: remove attention to tokens of extreme in-degree.
+        without_sinks: remove attention to tokens of extreme in-degree in a head.
         value_weighted: multiply attention by the length of the attended token's value and normalise the rows.
             Attention sinks have short values: they receive attention without influence on other tokens.
     """
@@ -142,15 +142,19 @@ class VisualGraph:
         view: attention inputs of the layer.
         heads: heads to compute.
         kind: derivation of the graph.
-        sinks: `(N,)` mask of tokens that receive no attention; None without such tokens.
     """
 
-    def __init__(self, view: LayerView, heads: slice, kind: GraphKind, sinks: Tensor | None = None) -> None:
-        self.view, self.heads, self.kind, self.sinks = view, heads, kind, sinks
+    def __init__(self, view: LayerView, heads: slice, kind: GraphKind) -> None:
+        self.view, self.heads, self.kind = view, heads, kind
         self.n = len(view.visual)
         self.count = len(range(*heads.indices(view.query.shape[0])))
         self.block = view.row_block(self.n)
+        self._sinks: Tensor | None = None
         self._stored = self._rows(slice(0, self.n)) if self.n <= self.block else None
+        if kind.without_sinks:
+            self._sinks = self._find_sinks()
+            if self._stored is not None:
+                self._stored = self._remove_sinks(self._stored)
         self._row_sums = 1 + self._forward(self.uniform() * self.n) if kind.symmetric else None
 
     def uniform(self) -> Tensor:
@@ -187,11 +191,20 @@ class VisualGraph:
         logits = self._logits(self.view.visual[rows])
         if self.kind.value_weighted:
             logits = logits + self.view.value_lengths(self.heads).clamp(min=1e-30).log()[:, None]
-        weights = softmax(logits)
-        if self.sinks is None:
+        return self._remove_sinks(softmax(logits))
+
+    def _find_sinks(self) -> Tensor:
+        """Return the mask `(heads, 1, N)` of tokens whose in-degree in a head is extreme."""
+        received = self._forward(self.uniform())
+        deviation, mean = torch.std_mean(received, -1, correction=0, keepdim=True)
+        return received > mean + SINK_DEVIATIONS * deviation
+
+    def _remove_sinks(self, weights: Tensor) -> Tensor:
+        """Remove attention to sinks from rows `(heads, rows, N)` and normalise them."""
+        if self._sinks is None:
             return weights
-        weights = weights.masked_fill(self.sinks, 0)
-        return weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
+        weights = weights.masked_fill(self._sinks, 0)
+        return weights.div_(weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny))
 
     def _logits(self, rows: Tensor) -> Tensor:
         view, visual = self.view, self.view.visual
@@ -220,16 +233,6 @@ def propagate_graph(graph: VisualGraph, depths: list[int]) -> Iterator[tuple[int
         if step in depths:
             support = state[:, 0]
             yield step, support if expected is None else support / position[:, 0].clamp(min=1e-30)
-
-
-def find_sinks(view: LayerView) -> Tensor:
-    """Return the mask `(N,)` of tokens whose in-degree, mean over heads, is extreme."""
-    received = torch.zeros(len(view.visual), device=view.query.device)
-    for heads in view.head_chunks(len(view.visual)):
-        graph = VisualGraph(view, heads, GRAPHS["attention"])
-        received += graph.step(graph.uniform()).sum((0, 1))
-    sinks = received > received.mean() + SINK_DEVIATIONS * received.std(correction=0)
-    return sinks & ~sinks.all()
 
 
 def _uniform_graph(view: LayerView) -> Tensor:

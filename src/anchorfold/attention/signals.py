@@ -16,14 +16,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from anchorfold.attention.graphs import (
-    GRAPHS,
-    LayerView,
-    VisualGraph,
-    find_sinks,
-    propagate_graph,
-    softmax,
-)
+from anchorfold.attention.graphs import GRAPHS, LayerView, VisualGraph, propagate_graph, softmax
 from anchorfold.core.focus import layer_score, require_steps
 
 
@@ -57,9 +50,8 @@ class PropagatedAttention:
                 require_steps(steps)
             n = len(view.visual)
             support = {k: view.query.new_empty(view.query.shape[0], n, dtype=torch.float32) for k in depths}
-            sinks = find_sinks(view) if GRAPHS[name].without_sinks else None
             for heads in view.head_chunks(n):
-                for steps, values in propagate_graph(VisualGraph(view, heads, GRAPHS[name], sinks), depths):
+                for steps, values in propagate_graph(VisualGraph(view, heads, GRAPHS[name]), depths):
                     support[steps][heads] = values
             scores |= {r: layer_score(support[r.steps]) for r in requests if r.graph == name}
         return scores
