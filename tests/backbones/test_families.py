@@ -199,6 +199,17 @@ class TestSharedLayouts:
         assert models["colqwen3"].layout.query_prompt.startswith("{text}")
         assert find_layout("VAGOsolutions/SauerkrautLM-ColQwen3-8b-v0.1", "colqwen3") is model.layout
 
+    def test_ops_colqwen3(self, copy, models, images):
+        """The same weights under another `model_type`; its mask is causal, so its longer prompt does not matter."""
+        folder = copy("colqwen3", name="ops", model_type="ops_colqwen3", dims=16, embedding_dim=None)
+        with pytest.warns(AssumedLayoutWarning, match="prompts are those of public ports"):
+            model = anchorfold.load(folder)
+        assert model.dim == 16
+        assert model.is_causal
+        assert torch.equal(*(m.encode_documents(images[:1])[0].vectors for m in (model, models["colqwen3"])))
+        assert model.layout.query_prompt == "Query: {text}" + 10 * "<|endoftext|>"
+        assert model.layout.page_prompt.endswith("image.<|im_end|><|im_start|>assistant\n<|endoftext|>")
+
     def test_nemoretriever_v1(self, copy, models, images):
         names = {"model_type": "llama_nemoretrievercolembed", "architectures": ["llama_NemoRetrieverColEmbed"]}
         model = anchorfold.load(copy("nemotron", **names))

@@ -89,6 +89,7 @@ KNOWN = [
     KnownModel("VAGOsolutions/SauerkrautLM-ColQwen3-2b-v0.1", "colqwen3", 128, None, 28, True, "Apache-2.0"),
     KnownModel("VAGOsolutions/SauerkrautLM-ColQwen3-4b-v0.1", "colqwen3", 128, None, 36, True, "Apache-2.0"),
     KnownModel("VAGOsolutions/SauerkrautLM-ColQwen3-8b-v0.1", "colqwen3", 128, None, 36, True, "Apache-2.0"),
+    KnownModel("OpenSearch-AI/Ops-Colqwen3-4B", "colqwen3", 2560, 1280, 36, True, "Apache-2.0", (128, 320, 2560)),
     KnownModel("athrael-soju/colqwen3.5-4.5B-v3", "colqwen3.5", 128, None, 8, True, "Apache-2.0"),
     KnownModel("vultr/VultronRetrieverFlash-Qwen3.5-0.8B", "colqwen3.5", 320, None, 6, True, "Apache-2.0"),
     KnownModel("vultr/VultronRetrieverCore-Qwen3.5-4.5B", "colqwen3.5", 320, None, 8, True, "Apache-2.0"),

@@ -16,6 +16,7 @@ from anchorfold.errors import CheckpointError
 IMAGE_TOKEN = "<|image_pad|>"
 TEXT = "{text}"
 PAGE_PROMPT = "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>Describe the image.<|im_end|><|endoftext|>"
+OPS_PAGE_PROMPT = PAGE_PROMPT.replace("<|im_end|>", "<|im_end|><|im_start|>assistant\n")
 AUGMENTATION = "<|endoftext|>" * 10
 
 # Maps weight names to ours: `visual`, `language_model`, `custom_text_proj`. colpali-engine saves these, or
@@ -62,6 +63,10 @@ LAYOUTS = {
     "qwen2_5_vl": Layout("colqwen2.5", "ColQwen25Model", 768, _WITH_PREFIX),
     "qwen3_vl": Layout("colqwen3", "ColQwen3Model", 768),
     "colqwen3": Layout("colqwen3", "ColQwen3Model", 1280),  # TomoroAI/tomoro-colqwen3-embed
+    "ops_colqwen3": Layout(  # OpenSearch-AI/Ops-Colqwen3
+        "colqwen3", "ColQwen3Model", None, _WITH_PREFIX, OPS_PAGE_PROMPT,
+        assumed="its prompts are those of public ports of its processor, which was not read",
+    ),
     "qwen3_vl_nemotron_embed": Layout(
         "nemotron-qwen3", "NemotronQwen3Model", None, query_length=512, bidirectional=True, chat=True
     ),

@@ -11,7 +11,8 @@ from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLModel
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5Model
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
 
-DIMENSION_KEYS = ("embedding_dim", "embed_dim", "dim")  # ours and transformers', TomoroAI's, colpali-engine's
+# Ours and transformers', TomoroAI's, colpali-engine's, OpenSearch-AI's.
+DIMENSION_KEYS = ("embedding_dim", "embed_dim", "dim", "dims")
 PREFIX_DIMENSIONS = "head_dims"  # of one projection whose leading components were trained too (EVIE)
 
 
