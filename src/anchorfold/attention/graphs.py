@@ -149,12 +149,8 @@ class VisualGraph:
         self.n = len(view.visual)
         self.count = len(range(*heads.indices(view.query.shape[0])))
         self.block = view.row_block(self.n)
-        self._sinks: Tensor | None = None
         self._stored = self._rows(slice(0, self.n)) if self.n <= self.block else None
-        if kind.without_sinks:
-            self._sinks = self._find_sinks()
-            if self._stored is not None:
-                self._stored = self._remove_sinks(self._stored)
+        self._sinks = self._find_sinks() if kind.without_sinks else None
         self._row_sums = 1 + self._forward(self.uniform() * self.n) if kind.symmetric else None
 
     def uniform(self) -> Tensor:
@@ -169,6 +165,28 @@ class VisualGraph:
         return self._forward(state) + self._backward(state)
 
     def _forward(self, state: Tensor) -> Tensor:
+        """Return `state G`."""
+        if self._sinks is None:
+            return self._follow(state)
+        removed, remaining = self._sinks
+        return self._follow(state / remaining).masked_fill(removed, 0)
+
+    def _backward(self, state: Tensor) -> Tensor:
+        """Return `state G^T`."""
+        if self._sinks is None:
+            return self._follow_back(state)
+        removed, remaining = self._sinks
+        return self._follow_back(state.masked_fill(removed, 0)) / remaining
+
+    def _find_sinks(self) -> tuple[Tensor, Tensor]:
+        """Return the mask `(heads, 1, N)` of sinks, and the share of each token's attention that is not to sinks."""
+        received = self._follow(self.uniform())
+        deviation, mean = torch.std_mean(received, -1, correction=0, keepdim=True)
+        removed = received > mean + SINK_DEVIATIONS * deviation
+        remaining = self._follow_back((~removed).to(received.dtype))
+        return removed, remaining.clamp(min=torch.finfo(remaining.dtype).tiny)
+
+    def _follow(self, state: Tensor) -> Tensor:
         if self._stored is not None:
             return torch.bmm(state, self._stored)
         moved = torch.zeros_like(state)
@@ -176,7 +194,7 @@ class VisualGraph:
             moved += torch.bmm(state[..., rows], self._rows(rows))
         return moved
 
-    def _backward(self, state: Tensor) -> Tensor:
+    def _follow_back(self, state: Tensor) -> Tensor:
         if self._stored is not None:
             return torch.bmm(state, self._stored.transpose(1, 2))
         return torch.cat([torch.bmm(state, self._rows(rows).transpose(1, 2)) for rows in self._blocks()], -1)
@@ -186,25 +204,12 @@ class VisualGraph:
             yield slice(start, start + self.block)
 
     def _rows(self, rows: slice) -> Tensor:
-        """Return rows `(heads, rows, N)` of the graph before it is symmetrised."""
+        """Return rows `(heads, rows, N)` of the graph before sinks are removed and it is symmetrised."""
         # Rows renormalised over the visual keys equal a softmax over those keys alone.
         logits = self._logits(self.view.visual[rows])
         if self.kind.value_weighted:
-            logits = logits + self.view.value_lengths(self.heads).clamp(min=1e-30).log()[:, None]
-        return self._remove_sinks(softmax(logits))
-
-    def _find_sinks(self) -> Tensor:
-        """Return the mask `(heads, 1, N)` of tokens whose in-degree in a head is extreme."""
-        received = self._forward(self.uniform())
-        deviation, mean = torch.std_mean(received, -1, correction=0, keepdim=True)
-        return received > mean + SINK_DEVIATIONS * deviation
-
-    def _remove_sinks(self, weights: Tensor) -> Tensor:
-        """Remove attention to sinks from rows `(heads, rows, N)` and normalise them."""
-        if self._sinks is None:
-            return weights
-        weights = weights.masked_fill(self._sinks, 0)
-        return weights.div_(weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny))
+            logits = logits.add_(self.view.value_lengths(self.heads).clamp(min=1e-30).log()[:, None])
+        return softmax(logits)
 
     def _logits(self, rows: Tensor) -> Tensor:
         view, visual = self.view, self.view.visual
