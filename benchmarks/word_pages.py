@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from anchorfold import Index
 from anchorfold.backbones.nano.query import NanoQueryEncoder
 
 TEXTS = ("usr/share/doc/**/*", "usr/share/man/man*/*", "var/lib/dpkg/status", "var/lib/apt/lists/*Packages")
@@ -39,7 +40,10 @@ def real_lines(most: int = 2_000_000) -> list[str]:
 
 
 def run_vectors(run: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return vectors `(V, 128)` and page lengths of a run (`anchorfold eval CORPUS --keep-vectors -o RUN`)."""
+    """Return vectors `(V, 128)` and page lengths of an index, or of `anchorfold eval CORPUS --keep-vectors -o RUN`."""
+    if (run / "index.db").exists():
+        pages = Index.open(run).store.export_pages(lambda index: [page.vectors for page in index.pages()])
+        return np.concatenate(pages), np.array([len(page) for page in pages])
     (folder,) = {path.parent for path in run.rglob(f"{METHOD}.vectors")}
     lengths = np.fromfile(folder / f"{METHOD}.lengths", np.int32)
     vectors = np.fromfile(folder / f"{METHOD}.vectors", np.float16).reshape(-1, 128)
@@ -50,7 +54,7 @@ class WordPages:
     """Samples pages and queries.
 
     Args:
-        run: run of nano on real pages with stored vectors.
+        run: run of nano on real pages with stored vectors, or an index.
         seed: random seed.
     """
 

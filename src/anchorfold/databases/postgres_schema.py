@@ -5,9 +5,12 @@ One schema contains one index. `MIGRATIONS` are applied in order; `index_info.sc
 
 from __future__ import annotations
 
-TABLES = ("index_info", "documents", "versions", "pages", "metadata_columns", "claims", "lost_pages")
+TABLES = (
+    "index_info", "documents", "versions", "pages", "metadata_columns", "claims", "lost_pages", "centroids",
+    "page_blocks", "posting_lists",
+)  # fmt: skip
 VIEWS = ("live_pages", "live_documents")
-MAX_CANDIDATE_DIM = 4_000  # dimensions of a halfvec with an HNSW index
+MAX_DIM = 16_000  # dimensions of a halfvec
 
 _FIRST = """
 CREATE TABLE index_info (
@@ -93,9 +96,32 @@ SELECT
   p.problem, p.text, p.ocr, p.words, p.word_count, p.candidate, d.*
 FROM pages p JOIN live_documents d ON d.version_id = p.version_id;
 """
-MIGRATIONS = (_FIRST,)
+_POSTING_LISTS = """
+ALTER TABLE versions ADD COLUMN state bigint NOT NULL DEFAULT floor(random() * 4e18)::bigint;
+DROP INDEX pages_candidate;
+CREATE INDEX pages_readable ON pages (version_id) INCLUDE (id, vectors) WHERE vectors > 0;
+CREATE TABLE centroids (
+  id integer PRIMARY KEY CHECK (id = 1),
+  token bigint NOT NULL,
+  vectors bigint NOT NULL,
+  centroids bytea NOT NULL
+);
+CREATE TABLE page_blocks (
+  id bigint PRIMARY KEY,
+  centroids bigint NOT NULL,
+  pages bytea NOT NULL
+);
+CREATE TABLE posting_lists (
+  block bigint NOT NULL REFERENCES page_blocks (id) ON DELETE CASCADE,
+  centroid integer NOT NULL,
+  pages bytea NOT NULL,
+  PRIMARY KEY (block, centroid)
+);
+"""
+MIGRATIONS = (_FIRST, _POSTING_LISTS)
 MOVE_TO_LOST = """
-WITH lost AS (DELETE FROM pages WHERE id = ANY(%s) RETURNING *)
+WITH lost AS (DELETE FROM pages WHERE id = ANY(%s) RETURNING *),
+changed AS (UPDATE versions SET state = DEFAULT WHERE id IN (SELECT version_id FROM lost))
 INSERT INTO lost_pages (path, digest, page, vectors, codes, scales, provenance, thumbnail, text)
 SELECT d.path, v.digest, l.page, l.vectors, l.codes, l.scales, l.provenance, l.thumbnail, l.text
 FROM lost l JOIN versions v ON v.id = l.version_id JOIN documents d ON d.id = v.document_id

@@ -13,9 +13,10 @@ from typing import Any, Self, TypeVar
 from anchorfold.databases.postgres_connection import Address, Connection, database_errors
 from anchorfold.databases.postgres_documents import page_checksum
 from anchorfold.databases.postgres_filter import column_sql
+from anchorfold.databases.postgres_lists import update_lists
 from anchorfold.databases.postgres_page import VERSION_COLUMNS, PostgresCollection, PostgresPage, document_version
 from anchorfold.databases.postgres_schema import (
-    MAX_CANDIDATE_DIM,
+    MAX_DIM,
     MIGRATIONS,
     MOVE_TO_LOST,
     TABLES,
@@ -46,7 +47,10 @@ class PostgresStore(PostgresSearch):
         Raises:
             NotAnIndexError: the schema contains none.
         """
-        return cls(Address(url))
+        address = Address(url)
+        with database_errors(address), closing(address.connect()) as connection:
+            upgrade(connection, address)
+        return cls(address)
 
     @classmethod
     def require_target(cls, url: str) -> None:
@@ -60,10 +64,10 @@ class PostgresStore(PostgresSearch):
     def create(cls, url: str, settings: IndexSettings) -> Self:
         """Create an index, or open the one that another process has created."""
         address = Address(url)
-        if settings.dim > MAX_CANDIDATE_DIM:
+        if settings.dim > MAX_DIM:
             raise StoreError(
-                f"{address.location}: pgvector indexes at most {MAX_CANDIDATE_DIM:,} dimensions, the model has "
-                f"{settings.dim:,}: use an index directory."
+                f"{address.location}: pgvector stores at most {MAX_DIM:,} dimensions, the model has {settings.dim:,}: "
+                "use an index directory."
             )
         with database_errors(address), closing(address.connect()) as connection, connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (zlib.crc32(address.schema.encode()),))
@@ -130,6 +134,14 @@ class PostgresStore(PostgresSearch):
         return next((PageText(*row) for row in self.rows(query, (source, page))), None)
 
     # The index.
+
+    def finish(self) -> None:
+        """Update the statistics of the planner and the posting lists; PostgreSQL removes old rows itself."""
+        if self._writer is None:
+            raise StoreError(f"{self.location} is not being written.")
+        with database_errors(self.address):
+            self._writer.execute("ANALYZE pages, versions, documents")
+            update_lists(self, self._writer)
 
     def facets(self, public: bool = False) -> list[Facet]:
         """Return columns with few values that distinguish documents, those given by users first."""
@@ -221,6 +233,19 @@ def _contains_index(connection: Connection, address: Address) -> bool:
             f"{min(names)} of another application. Choose another schema (?schema=name)."
         )
     return True
+
+
+def upgrade(connection: Connection, address: Address) -> None:
+    """Apply the migrations that the tables of an index lack."""
+    query = "SELECT schema_version, settings FROM index_info"
+    applied, _ = connection.execute(query).fetchone() or (len(MIGRATIONS), {})
+    if applied >= len(MIGRATIONS):
+        return
+    with connection.transaction():
+        applied, settings = connection.execute(f"{query} FOR UPDATE").fetchone() or (len(MIGRATIONS), {})
+        for statement in statements(applied, settings.get("dim", 0)):
+            connection.execute(statement)
+        connection.execute("UPDATE index_info SET schema_version = %s", (max(applied, len(MIGRATIONS)),))
 
 
 def _require_extension(connection: Connection, address: Address) -> None:

@@ -33,15 +33,19 @@ class Candidates:
     def __init__(
         self, live: LivePages, centroids: np.ndarray, lists: Mapping[int, ColumnFile], probes: int = PROBES
     ) -> None:
-        self.live, self.probes = live, min(probes, len(centroids))
-        self._coding = Coding(centroids.shape[1], 16)
-        self._codes = self._coding.encode(centroids)[0]
-        self._starts = np.arange(len(centroids) + 1)
+        self.live = live
+        self._set_centroids(centroids, probes)
         self.lists = {at: (file.column("bounds").astype(np.int64), file.column("pages")) for at, file in lists.items()}
         self.unlisted = np.concatenate(
             [np.zeros(0, np.int64)]
             + [np.arange(*live.bases[at : at + 2]) for at in range(len(live.segments)) if at not in self.lists]
         )
+
+    def _set_centroids(self, centroids: np.ndarray, probes: int) -> None:
+        self.probes = min(probes, len(centroids))
+        self._coding = Coding(centroids.shape[1], 16)
+        self._codes = self._coding.encode(centroids)[0]
+        self._starts = np.arange(len(centroids) + 1)
 
     def choose(self, tokens: np.ndarray, allowed: np.ndarray, count: int = CANDIDATES) -> np.ndarray:
         """Return the row numbers of the candidates in ascending order.
@@ -52,16 +56,20 @@ class Candidates:
             count: maximum candidates from posting lists; pages of segments without posting lists are added.
         """
         probed, values = self._probe(tokens)
-        totals = np.zeros(len(self.live), np.float32)
-        for at, (bounds, pages) in self.lists.items():
-            first, last = self.live.bases[at : at + 2].tolist()
-            totals[first:last] = sum_gains(bounds, pages, probed, values, last - first)
-        totals *= allowed
+        totals = self._gains(probed, values) * allowed
         listed = np.flatnonzero(totals)
         if len(listed) > count:
             gains = totals[listed]
             listed = listed[gains >= np.partition(gains, len(listed) - count)[len(listed) - count]]
         return np.sort(np.concatenate([listed, self.unlisted[allowed[self.unlisted]]]))
+
+    def _gains(self, probed: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Return the `(rows,)` gains of all pages."""
+        totals = np.zeros(len(self.live), np.float32)
+        for at, (bounds, pages) in self.lists.items():
+            first, last = self.live.bases[at : at + 2].tolist()
+            totals[first:last] = sum_gains(bounds, pages, probed, values, last - first)
+        return totals
 
     def _probe(self, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the posting lists to probe per token and their gains, `(t, probes)`, in ascending order of gain."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -80,28 +80,38 @@ class PostgresSource(VectorSource):
             row = connection.execute(f"SELECT count(*) FROM {_quoted(self.fields.collection)}").fetchone()
             return int(row[0]) if row else 0
 
+    def _names(self, connection: Connection) -> tuple[str, str, str]:
+        """Return SQL for the column of vectors, the document and the page number."""
+        types = self._columns(connection)
+        likely = [name for name, kind in types.items() if kind in VECTOR_TYPES]
+        vectors = choose_field(self.fields.vectors, likely, types, self.identity)
+        if vectors is None:
+            raise AnchorFoldError(f"{self.identity} has no column of vectors (vector[] or halfvec[]).")
+        document = choose_field(self.fields.document, DOCUMENT_FIELDS, types, self.identity)
+        page = choose_field(self.fields.page, PAGE_FIELDS, types, self.identity)
+        name = f"{_quoted(document)}::text" if document else "NULL"
+        return _quoted(vectors), name, f"{_quoted(page)}::text" if page else "NULL"
+
+    def _rows(self, connection: Connection) -> Iterator[tuple[str, str, int]]:
+        """Yield place, document and page number of all rows."""
+        _, document, page = self._names(connection)
+        with connection.cursor("names") as cursor:
+            cursor.execute(
+                f"SELECT ctid::text, {document}, {page} FROM {_quoted(self.fields.collection)} ORDER BY ctid"
+            )
+            for row, (place, name, number) in enumerate(cursor, 1):
+                default = row if document == "NULL" else 1
+                parsed = default if page == "NULL" else page_number(number, self.identity)
+                yield place, str(self.fields.collection if document == "NULL" else name), parsed
+
     def pages(self, is_needed: PageFilter) -> Iterator[VectorPage]:
         """Read the names of all rows, then the vectors of the needed ones in batches, of one snapshot."""
         with self._reading() as connection:
-            types = self._columns(connection)
-            likely = [name for name, kind in types.items() if kind in VECTOR_TYPES]
-            vectors = choose_field(self.fields.vectors, likely, types, self.identity)
-            if vectors is None:
-                raise AnchorFoldError(f"{self.identity} has no column of vectors (vector[] or halfvec[]).")
-            table, column = _quoted(self.fields.collection), _quoted(vectors)
-            document = choose_field(self.fields.document, DOCUMENT_FIELDS, types, self.identity)
-            page = choose_field(self.fields.page, PAGE_FIELDS, types, self.identity)
-            names = f"{_quoted(document)}::text" if document else f"'{self.fields.collection}'"
-            numbers = f"{_quoted(page)}::text" if page else "NULL"
-            needed: list[tuple[str, str, int]] = []
-            with connection.cursor("names") as cursor:
-                cursor.execute(f"SELECT ctid::text, {names}, {numbers} FROM {table} ORDER BY ctid")
-                for row, (place, name, number) in enumerate(cursor, 1):
-                    parsed = page_number(number, self.identity) if page else 1 if document else row
-                    if is_needed(str(name), parsed):
-                        needed.append((place, str(name), parsed))
+            column, _, _ = self._names(connection)
+            needed = [row for row in self._rows(connection) if is_needed(*row[1:])]
             query = (
-                f"SELECT ctid::text, array_length({column}, 1), {column}::text FROM {table} WHERE ctid = ANY(%s::tid[])"
+                f"SELECT ctid::text, array_length({column}, 1), {column}::text FROM {_quoted(self.fields.collection)} "
+                "WHERE ctid = ANY(%s::tid[])"
             )
             for first in range(0, len(needed), VECTOR_BATCH):
                 batch = needed[first : first + VECTOR_BATCH]
@@ -114,6 +124,40 @@ class PostgresSource(VectorSource):
                         continue
                     values = np.fromstring(text.translate(_DIGITS).replace(",", " "), np.float32, sep=" ")
                     yield VectorPage(name, parsed, values.reshape(count, -1))
+
+    def search(self, queries: Sequence[np.ndarray], count: int) -> list[list[tuple[str, int]]]:
+        """Return the best pages by MaxSim for each query: by VectorChord's operator, or in one pass over the table."""
+        with self._reading() as connection:
+            column, _, _ = self._names(connection)
+            kind = self._columns(connection)[column.strip('"')].removeprefix("_")
+            row = connection.execute("SELECT to_regoperator(%s)", (f"@#({kind}[],{kind}[])",)).fetchone()
+            if row and row[0]:
+                return self._search_by_operator(connection, queries, count, kind)
+        names: list[tuple[str, int]] = []
+        scores: list[list[float]] = []
+        for page in self.pages(lambda *_: True):
+            if page.vectors is not None:
+                names.append((page.document, page.page))
+                scores.append([float((page.vectors @ query.T).max(0).sum()) for query in queries])
+        orders = np.argsort(-np.array(scores).reshape(-1, len(queries)), axis=0, kind="stable")[:count].T
+        return [[names[row] for row in order] for order in orders.tolist()]
+
+    def _search_by_operator(
+        self, connection: Connection, queries: Sequence[np.ndarray], count: int, kind: str
+    ) -> list[list[tuple[str, int]]]:
+        """Search with `@#`, the negative MaxSim of document and query."""
+        column, _, _ = self._names(connection)
+        names = {place: (name, page) for place, name, page in self._rows(connection)}
+        connection.execute("SET LOCAL enable_indexscan = off")  # an index of VectorChord is approximate
+        query = (
+            f"SELECT ctid::text FROM {_quoted(self.fields.collection)} WHERE array_length({column}, 1) > 0 "
+            f"ORDER BY {column} @# %s::{kind}[] LIMIT %s"
+        )
+        results = []
+        for tokens in queries:
+            text = "{" + ",".join(f'"{row.tolist()}"' for row in tokens) + "}"
+            results.append([names[place] for (place,) in connection.execute(query, (text, count))])
+        return results
 
 
 def _quoted(name: str | None) -> str:

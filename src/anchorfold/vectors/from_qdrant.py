@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -98,15 +98,19 @@ class QdrantSource(VectorSource):
                 else:
                     yield VectorPage(document, page, np.asarray(vector, np.float32))
 
-    def search(self, query: np.ndarray, count: int) -> list[tuple[str, int]]:
-        """Return the best pages by MaxSim of all stored vectors."""
+    def search(self, queries: Sequence[np.ndarray], count: int) -> list[list[tuple[str, int]]]:
+        """Return the best pages by MaxSim of all stored vectors, for each query."""
         from qdrant_client import models
 
-        answer = self._call(
-            "query_points", self._collection, query=query.tolist(), using=self._vectors or None, limit=count,
-            search_params=models.SearchParams(exact=True), with_payload=[f for f in self._name_fields if f] or False,
-        )  # fmt: skip
-        return [self._name(point) for point in answer.points]
+        exact, fields = models.SearchParams(exact=True), [f for f in self._name_fields if f] or False
+        results = []
+        for query in queries:
+            answer = self._call(
+                "query_points", self._collection, query=query.tolist(), using=self._vectors or None, limit=count,
+                search_params=exact, with_payload=fields,
+            )  # fmt: skip
+            results.append([self._name(point) for point in answer.points])
+        return results
 
     @cached_property
     def _name_fields(self) -> tuple[str | None, str | None]:

@@ -31,15 +31,16 @@ def result_agreement(source: VectorSource, index: Index, seed: int = 0) -> Resul
     generator = random.Random(seed)
     total = len(source)
     chosen, seen = set(generator.sample(range(total), min(QUERIES, total))), iter(range(total + 1))
-    shares = []
+    queries = []
     for page in source.pages(lambda *_: next(seen, total) in chosen):
-        if page.vectors is None or page.vectors.ndim != 2 or not len(page.vectors):
-            continue
-        rows = sorted(generator.sample(range(len(page.vectors)), min(TOKENS, len(page.vectors))))
-        query = page.vectors[rows].astype(np.float32)
-        before = source.search(query, FIRST)
-        if before is None:
-            return None
-        after = {(hit.document, hit.page) for hit in index.search_vectors([query], FIRST, exact=True)[0]}
-        shares.append(len(after & set(before)) / max(1, len(before)))
-    return ResultAgreement(len(shares), sum(shares) / len(shares)) if shares else None
+        if page.vectors is not None and page.vectors.ndim == 2 and len(page.vectors):
+            rows = sorted(generator.sample(range(len(page.vectors)), min(TOKENS, len(page.vectors))))
+            queries.append(page.vectors[rows].astype(np.float32))
+    before = source.search(queries, FIRST) if queries else None
+    if before is None:
+        return None
+    shares = []
+    for pages, hits in zip(before, index.search_vectors(queries, FIRST, exact=True), strict=True):
+        after = {(hit.document, hit.page) for hit in hits}
+        shares.append(len(after & set(pages)) / max(1, len(pages)))
+    return ResultAgreement(len(shares), sum(shares) / len(shares))

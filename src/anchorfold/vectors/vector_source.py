@@ -86,8 +86,8 @@ class VectorSource(ABC):
         Only a few pages are in memory at a time. Vectors of other pages are not read if possible.
         """
 
-    def search(self, query: np.ndarray, count: int) -> list[tuple[str, int]] | None:
-        """Return the best pages by MaxSim for a query `(tokens, d)`; None if the source cannot search."""
+    def search(self, queries: Sequence[np.ndarray], count: int) -> list[list[tuple[str, int]]] | None:
+        """Return the best pages by MaxSim for each query `(tokens, d)`; None if the source cannot search."""
         return None
 
 
