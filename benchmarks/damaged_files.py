@@ -122,14 +122,20 @@ def seeds() -> list[tuple[str, bytes]]:
     ]  # fmt: skip
 
 
-def office_seeds() -> list[tuple[str, bytes]]:
-    """Return small valid office, HTML and mail files as (suffix, content); presentations require LibreOffice."""
+def office_seeds(address: str) -> list[tuple[str, bytes]]:
+    """Return small valid office, HTML and mail files as (suffix, content); requires LibreOffice.
+
+    Half of the office files refer to pictures, sections and formulas at `address`; one has an endless macro.
+    """
+    from tests.documents.hostile_office import endless_macro, references
     from tests.documents.office_files import mail, office_file
 
     with tempfile.TemporaryDirectory() as folder:
         files = [(suffix, office_file(suffix, "quarterly revenue", Path(folder))) for suffix in OFFICE]
-    page = b"<h1>Title</h1><table><tr><td>1<td>2</table><p style='float:left;width:40%'>text"
-    return [*files, ("html", page), ("md", b"# Title\n\n* a\n* b\n"), ("eml", mail("text", {"page.html": page}))]
+        files += [(name.rpartition(".")[2], content) for name, content in references(address, Path(folder)).items()]
+    page = f"<h1>Title</h1><table><tr><td>1<td>2</table><p style='float:left'>text<img src='{address}/a.png'>".encode()
+    markup = [("html", page), ("md", b"# Title\n\n* a\n* b\n"), ("eml", mail("text", {"page.html": page}))]
+    return [*files, ("odt", endless_macro()), *markup]
 
 
 def damage_part(data: bytes, damage: Callable[[bytearray], None], rng: random.Random) -> bytes:

@@ -9,6 +9,9 @@ Small valid PDF, PNG, JPEG, WebP and TIFF files are damaged by flipped bits, tru
 numbers, and deleted or duplicated parts; the same seed gives the same files. A violation is an exception in the parent,
 a traceback in the renderer process, output of any process, a page or document without an event, a reason with names of
 exceptions, a page with the digest of another file, or a process above its memory limit.
+
+With `--office`, half of the office files refer to a web server on this machine, and files that unpack, nest or repeat
+beyond all measure are converted first. A request to the server is a violation.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,12 +40,14 @@ from anchorfold.documents import (
     RenderEvent,
     RenderRequest,
 )
+from anchorfold.documents.limits import default_memory
 from benchmarks.damaged_files import damaged, office_seeds, seeds
 
 MEGABYTE = 10**6
 PIXELS = 100_000  # per page: small, so that little time is spent on drawing
 BATCH = 250  # files on disk at the same time
 PARENT_MEMORY = 400  # megabytes
+UNUSED = "http://127.0.0.1:9"  # address without a server
 UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
 
 
@@ -81,12 +86,37 @@ def captured_output() -> Iterator[io.BufferedRandom]:
 
 def fuzz(files: int, seed: int, memory: int, seconds: float, office: bool = False) -> FuzzReport:
     """Render damaged files and check their events."""
-    report, began, originals = FuzzReport(files), time.monotonic(), office_seeds() if office else seeds()
+    if office:
+        return fuzz_office(files, seed, memory, seconds)
+    originals = seeds()
+    return render(files, lambda number: damaged(number, seed, originals), memory, seconds)
+
+
+def fuzz_office(files: int, seed: int, memory: int, seconds: float) -> FuzzReport:
+    """Convert malicious files and then damaged ones, with an empty cache, and record requests to a local server."""
+    from tests.documents.hostile_office import bombs, web_server
+
+    with web_server() as (address, received), tempfile.TemporaryDirectory() as cache:
+        os.environ["ANCHORFOLD_CACHE"] = cache
+        intact = [(name.rpartition(".")[2], content) for name, content in bombs().items()]
+        originals = office_seeds(address)
+
+        def content(number: int) -> tuple[str, bytes]:
+            return intact[number] if number < len(intact) else damaged(number - len(intact), seed, originals)
+
+        report = render(len(intact) + files, content, memory, seconds)
+        report.violations += [f"request to the network: {path}" for path in received]
+    return report
+
+
+def render(files: int, content_of: Callable[[int], tuple[str, bytes]], memory: int, seconds: float) -> FuzzReport:
+    """Render numbered files, given as (suffix, content), and check their events."""
+    report, began = FuzzReport(files), time.monotonic()
     for first in range(0, files, BATCH):
         with tempfile.TemporaryDirectory() as folder, captured_output() as printed:
             documents, digests = {}, []
             for number in range(first, min(first + BATCH, files)):
-                suffix, content = damaged(number, seed, originals)
+                suffix, content = content_of(number)
                 path = Path(folder) / f"{number}.{suffix}"
                 path.write_bytes(content)
                 documents[Document(path.name, path, len(content), path.stat().st_mtime_ns)] = number
@@ -164,7 +194,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.write:
         number, folder = int(options.write[0]), Path(options.write[1])
-        suffix, content = damaged(number, options.seed, office_seeds() if options.office else seeds())
+        suffix, content = damaged(number, options.seed, office_seeds(UNUSED) if options.office else seeds())
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.{suffix}").write_bytes(content)
         return 0
@@ -176,8 +206,9 @@ def main() -> int:
             print(f"  {times:6} {reason}")
     child, parent = report.child_memory / MEGABYTE, report.parent_memory / MEGABYTE
     print(f"peak memory: renderer {child:.0f} MB, parent {parent:.0f} MB")
-    if child > 1.5 * options.memory or parent > PARENT_MEMORY:
-        report.violations.append(f"memory limit exceeded: {options.memory} MB renderer, {PARENT_MEMORY} MB parent")
+    limit = max(options.memory, default_memory() / MEGABYTE if options.office else 0)  # converters have their own
+    if child > 1.5 * limit or parent > PARENT_MEMORY:
+        report.violations.append(f"memory limit exceeded: {limit:.0f} MB renderer, {PARENT_MEMORY} MB parent")
     print(f"{len(report.violations)} violations")
     for violation in report.violations[:50]:
         print(f"  {violation}")

@@ -8,17 +8,17 @@ from pathlib import Path
 from anchorfold.documents import conversion
 
 ODF = {
-    "odt": ("text", "<office:text><text:p>{text}</text:p></office:text>"),
+    "odt": ("text", "<office:text><text:p>{text}</text:p>{more}</office:text>"),
     "odp": (
         "presentation",
         '<office:presentation><draw:page draw:name="1"><draw:frame svg:width="20cm" svg:height="5cm" svg:x="1cm" '
-        'svg:y="1cm"><draw:text-box><text:p>{text}</text:p></draw:text-box></draw:frame></draw:page>'
+        'svg:y="1cm"><draw:text-box><text:p>{text}</text:p></draw:text-box></draw:frame>{more}</draw:page>'
         "</office:presentation>",
     ),
     "ods": (
         "spreadsheet",
         '<office:spreadsheet><table:table table:name="1"><table:table-row><table:table-cell '
-        'office:value-type="string"><text:p>{text}</text:p></table:table-cell></table:table-row></table:table>'
+        'office:value-type="string"><text:p>{text}</text:p></table:table-cell>{more}</table:table-row></table:table>'
         "</office:spreadsheet>",
     ),
 }
@@ -44,18 +44,26 @@ def zipped(parts: dict[str, str | bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def open_document(extension: str, text: str) -> bytes:
+def open_document(
+    extension: str, text: str, more: str = "", before: str = "", parts: dict[str, str] | None = None
+) -> bytes:
+    """An OpenDocument file with `more` XML after the text, `before` the body, and further parts."""
     kind, body = ODF[extension]
-    mime = f"application/vnd.oasis.opendocument.{kind}"
-    content = f'<office:document-content {NAMESPACES} office:version="1.2"><office:body>{body.format(text=text)}'
+    mime, parts = f"application/vnd.oasis.opendocument.{kind}", parts or {}
+    content = f'<office:document-content {NAMESPACES} office:version="1.2">{before}<office:body>'
+    entries = "".join(
+        f'<manifest:file-entry manifest:full-path="{name}" manifest:media-type="text/xml"/>'
+        for name in ("content.xml", *parts)
+    )
     manifest = (
         f'<manifest:manifest {NAMESPACES}><manifest:file-entry manifest:full-path="/" manifest:media-type="{mime}"/>'
-        '<manifest:file-entry manifest:full-path="content.xml" manifest:media-type="text/xml"/></manifest:manifest>'
+        f"{entries}</manifest:manifest>"
     )
     return zipped(
         {
             "mimetype": mime,
-            "content.xml": f"{content}</office:body></office:document-content>",
+            "content.xml": f"{content}{body.format(text=text, more=more)}</office:body></office:document-content>",
+            **parts,
             "META-INF/manifest.xml": manifest,
         }
     )
@@ -93,8 +101,9 @@ def docx(text: str, body: str = "", relationships: str = "") -> bytes:
     )
 
 
-def xlsx(text: str) -> bytes:
-    sheet = f'<worksheet xmlns="{S}"><sheetData><row r="1"><c r="A1" t="inlineStr"><is><t>{text}</t></is></c></row>'
+def xlsx(text: str, more: str = "") -> bytes:
+    cell = f'<c r="A1" t="inlineStr"><is><t>{text}</t></is></c>'
+    sheet = f'<worksheet xmlns="{S}"><sheetData><row r="1">{cell}{more}</row>'
     return open_xml(
         "xl/workbook.xml",
         f"{TYPE}.spreadsheetml.sheet.main+xml",
@@ -107,14 +116,14 @@ def xlsx(text: str) -> bytes:
     )
 
 
-def pptx(text: str, folder: Path) -> bytes:
-    """A presentation that LibreOffice writes."""
+def converted(presentation: bytes, extension: str, folder: Path) -> bytes:
+    """An OpenDocument presentation that LibreOffice writes in another format."""
     source = folder / "source.odp"
-    source.write_bytes(open_document("odp", text))
+    source.write_bytes(presentation)
     profile = (folder / "profile").as_uri()
-    command = [conversion.soffice() or "", f"-env:UserInstallation={profile}", "--headless", "--convert-to", "pptx"]
+    command = [conversion.soffice() or "", f"-env:UserInstallation={profile}", "--headless", "--convert-to", extension]
     conversion._run([*command, "--outdir", str(folder), str(source)], folder)
-    return (folder / "source.pptx").read_bytes()
+    return source.with_suffix(f".{extension}").read_bytes()
 
 
 def rtf(text: str) -> bytes:
@@ -134,5 +143,7 @@ def office_file(extension: str, text: str, folder: Path) -> bytes:
     if extension in ODF:
         return open_document(extension, text)
     if extension == "pptx":
-        return pptx(text, folder)
-    return {"docx": docx, "xlsx": xlsx, "rtf": rtf}[extension](text)
+        return converted(open_document("odp", text), "pptx", folder)
+    if extension == "rtf":
+        return rtf(text)
+    return docx(text) if extension == "docx" else xlsx(text)

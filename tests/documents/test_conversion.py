@@ -1,8 +1,6 @@
 """Other formats are converted to PDF inside the limits of the renderer, without network access and macros."""
 
-import http.server
 import os
-import threading
 import time
 
 import psutil
@@ -16,6 +14,7 @@ from anchorfold.documents.listing import ignored_summary
 from anchorfold.documents.render_process import RendererFailedError, RenderProcess
 from anchorfold.errors import UnreadableDocumentError
 from tests.documents import office_files
+from tests.documents.hostile_office import endless_macro, references, web_server
 
 needs_libreoffice = pytest.mark.skipif(
     conversion.soffice() is None and not os.environ.get("ANCHORFOLD_REQUIRE_LIBREOFFICE"),
@@ -125,37 +124,30 @@ def test_content_decides_the_kind_of_office_file():
 
 @pytest.fixture
 def requests_received():
-    """Addresses requested from a local web server, and its address."""
-    received = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            received.append(self.path)
-            self.send_response(404)
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", received
-    server.shutdown()
+    """The address of a local web server, and the paths that were requested from it."""
+    with web_server() as (address, received):
+        yield address, received
 
 
 @needs_libreoffice
-def test_office_files_load_nothing_from_the_network(requests_received, tmp_path):
+@pytest.mark.slow
+@pytest.mark.parametrize("isolated", [True, False])
+def test_office_files_load_nothing_from_the_network(isolated, requests_received, tmp_path, monkeypatch):
+    """In a network namespace, and where there is none: the profile is sufficient."""
+    if not isolated:
+        monkeypatch.setattr(conversion, "_isolate", lambda: None)
     address, received = requests_received
-    picture = (
-        '<w:p><w:r><w:pict><v:shape xmlns:v="urn:schemas-microsoft-com:vml" style="width:99pt;height:99pt">'
-        '<v:imagedata r:id="rId9"/></v:shape></w:pict></w:r></w:p>'
-    )
-    link = (
-        f'<Relationship Id="rId9" Type="{office_files.R}/image" Target="{address}/picture.png" TargetMode="External"/>'
-    )
-    (tmp_path / "a.docx").write_bytes(office_files.docx("linked picture", picture, link))
-    assert "linked picture" in page_texts(tmp_path / "a.docx")[0]
+    for name, content in references(address, tmp_path).items():
+        (tmp_path / name).write_bytes(content)
+        assert "links" in page_texts(tmp_path / name)[0], name
     assert received == []
+
+
+@needs_libreoffice
+def test_macros_do_not_run(tmp_path):
+    path = tmp_path / "a.odt"
+    path.write_bytes(endless_macro())
+    assert "a macro" in page_texts(path)[0]
 
 
 def test_markup_loads_nothing(requests_received, tmp_path):
