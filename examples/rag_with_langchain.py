@@ -1,4 +1,4 @@
-"""Retrieval-augmented answers: pages found by their looks, read by a language model.
+"""Retrieval-augmented generation: retrieve page images, and answer with a language model that reads them.
 
 python examples/rag_with_langchain.py [FOLDER]
 

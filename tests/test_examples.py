@@ -19,7 +19,7 @@ EXPECTED = {
     "hybrid_with_filters": [
         "year >= 2025 and public: wifi-slides.pdf",
         "<= 2: forms.pdf",
-        "by both: wifi-slides.pdf, page 3",
+        "hybrid: wifi-slides.pdf, page 3",
         "Updated metadata of 1 document",
     ],
     "existing_vectors": ["1024 -> 103", "4,096 vectors became 412", "find report.pdf, page 3"],

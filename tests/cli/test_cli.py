@@ -79,12 +79,15 @@ def test_small_sets_only_missing_options(copy, checkpoints):
 
 def test_search_prints_a_table_and_json(folder):
     plain = run("search", "my.index", "net revenue by region", cwd=folder).stdout.splitlines()
-    assert plain[0].split() == ["score", "document", "page"]
+    assert plain[0].split() == ["score", "document", "page", "visual", "text", "snippet"]
     assert len(plain) == 7
     answer = json.loads(run("search", "my.index", "net revenue", "--json", "--top-k", "3", cwd=folder).stdout)
     assert answer["query"] == "net revenue"
     assert len(answer["results"]) == 3
-    assert set(answer["results"][0]) == {"document", "page", "score", "metadata"}
+    fields = {"document", "page", "score", "metadata", "visual", "text", "snippet", "matches"}
+    assert set(answer["results"][0]) == fields
+    visual = run("search", "my.index", "net revenue", "--mode", "visual", cwd=folder).stdout.splitlines()
+    assert visual[0].split() == ["score", "document", "page"]
     assert {r["document"] for r in answer["results"]} <= {"reports/a.pdf", "reports/old.pdf", "reports/scan.png"}
     assert all(r["page"] >= 1 for r in answer["results"])
     scores = [r["score"] for r in answer["results"]]
@@ -374,7 +377,8 @@ def test_explain(folder, tmp_path):
     page = ("--document", "a.pdf", "--page")
     completed = run("explain", "my.index", "net revenue", *page, "2", "-o", tmp_path / "why.png", cwd=folder)
     assert "of the uncompressed score" in completed.stdout
-    hits = json.loads(run("search", "my.index", "net revenue", "--json", "--top-k", "6", cwd=folder).stdout)["results"]
+    search = ("search", "my.index", "net revenue", "--mode", "visual")
+    hits = json.loads(run(*search, "--json", "--top-k", "6", cwd=folder).stdout)["results"]
     (second,) = (hit for hit in hits if (hit["document"], hit["page"]) == ("reports/a.pdf", 2))
     assert f"a.pdf page 2: visual score {second['score']:.3f}" in completed.stdout
     picture = np.asarray(Image.open(tmp_path / "why.png").convert("L")).astype(int)

@@ -81,7 +81,8 @@ def test_merged_rankings_equal_those_of_one_process(shared_index, shards, docume
         assert max(result.pages for result in results) - min(result.pages for result in results) <= 2 * len(
             live.segments
         )
-    for number, expected in enumerate(index.search(QUERIES, 9, documents=documents, where=where, exact=True)):
+    searched = index.search(QUERIES, 9, mode="visual", documents=documents, where=where, exact=True)
+    for number, expected in enumerate(searched):
         merged = sorted((-score, page) for result in results for page, score in result.rankings[number])[:9]
         ranking = [(page, -score) for score, page in merged]
         hits = index.store.read(lambda snapshot, ranking=ranking: visual_hits(snapshot, live, [ranking])[0])

@@ -61,6 +61,7 @@ def test_no_hit_has_score_zero(store):
         ("zeppelin", "text", "no page contains these words"),
         ("...", "text", "the query contains no word"),
         (" ", "visual", "recognizes no word of the query"),
+        (" ", None, "recognizes no word of the query, and the query contains no word"),
     ],
 )
 def test_reasons_for_no_result(store, query, mode, reason):

@@ -30,9 +30,16 @@ def test_pages_that_match_both_come_first():
     assert first(visual, text, WITH_TEXT) == 20
 
 
-def test_without_a_text_match_the_order_is_visual():
+def test_without_a_text_match_scores_are_visual():
     visual = ahead(7, 0.1)
-    assert (np.argsort(fused_scores(visual, np.zeros(60), WITH_TEXT)) == np.argsort(visual)).all()
+    assert (fused_scores(visual, np.zeros(60), WITH_TEXT) == visual).all()
+
+
+def test_scores_are_on_the_scale_of_visual_scores():
+    visual, text = ahead(7, 0.3), 40 * ahead(9, 0.3)
+    fused = fused_scores(visual, text, WITH_TEXT)
+    assert fused.mean() == pytest.approx(visual.mean())
+    assert fused.max() < visual.max() + 10 * visual.std()
 
 
 def test_pages_without_text_are_not_ranked_lower_for_it():

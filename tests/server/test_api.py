@@ -100,9 +100,9 @@ class TestPages:
         hit = best(client)
         evidence = client.get(f"/api/pages/{hit['id']}/evidence", params={"q": QUERY}).json()
         assert [w["word"] for w in evidence["words"]] == QUERY.split()
-        assert sum(w["score"] for w in evidence["words"]) == pytest.approx(hit["score"], abs=1e-3)
+        assert sum(w["score"] for w in evidence["words"]) == pytest.approx(hit["visual"], abs=1e-3)
         lit = sum(value for w in evidence["words"] for _, value in w["patches"])
-        assert lit == pytest.approx(hit["score"], abs=1e-2)
+        assert lit == pytest.approx(hit["visual"], abs=1e-2)
         patches = sum(int(rows * columns) for rows, columns, *_ in evidence["tiles"])
         assert patches == evidence["full_vectors"] > evidence["vectors"]
         assert evidence["original"]

@@ -33,7 +33,7 @@ def search_command(
     queries: Annotated[list[str] | None, typer.Argument(help="One or more queries.", show_default=False)] = None,
     queries_file: Annotated[str | None, typer.Option("--queries", help="File with one query per line; - reads stdin.")] = None,  # noqa: E501
     top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="Maximum results per query.")] = 10,
-    mode: Annotated[Mode | None, typer.Option(help="visual (page images), text (BM25) or hybrid (both). Default: visual.")] = None,  # noqa: E501
+    mode: Annotated[Mode | None, typer.Option(help="visual (page images), text (BM25) or hybrid (both). Default: hybrid, or visual without stored text.")] = None,  # noqa: E501
     document: DocumentFilter = None,
     where: Annotated[str | None, typer.Option("--where", "-w", help="SQL filter on metadata columns (`anchorfold info` lists them).")] = None,  # noqa: E501
     exact: Annotated[bool, typer.Option("--exact", help="Score all pages instead of candidates.")] = False,

@@ -193,7 +193,7 @@ class IndexReader:
     @property
     def modes(self) -> list[Mode]:
         """Supported search modes, the default first."""
-        return ["visual", "hybrid", "text"] if self.settings.text else ["visual"]
+        return ["hybrid", "visual", "text"] if self.settings.text else ["visual"]
 
     def columns(self) -> dict[str, str]:
         """Return the columns that filters may use with their types: text, integer, float, boolean or date."""
@@ -232,7 +232,7 @@ class IndexReader:
         Args:
             query: one or several query texts.
             top_k: maximum number of hits per query.
-            mode: "visual" (MaxSim, the default), "text" (BM25) or "hybrid".
+            mode: "visual" (MaxSim), "text" (BM25) or "hybrid" (both, the default if the index stores text).
             documents: names, paths, folders or patterns such as `*.pdf` of the documents to search.
             where: SQL condition on columns such as `year >= 2024 and department = 'sales'` (`docs/guides/filters.md`).
             exact: score every page; otherwise large indexes select candidates first. Scores are the same either way.
@@ -322,12 +322,14 @@ class IndexReader:
         """Return why a search had no results."""
         if not self.store.names():
             return "the index is empty"
-        if (mode or self.modes[0]) == "text":
+        mode = mode or self.modes[0]
+        if mode == "text":
             return no_match_reason(self.store, query, where)
         if where is not None and not has_searchable_pages(self.store, SearchRequest(where=where)):
             return "the filter matches no page"
         if not len(self.encode_queries([query])[0]):
-            return f"the model {self.settings.model} recognizes no word of the query"
+            reason = f"the model {self.settings.model} recognizes no word of the query"
+            return f"{reason}, and {no_match_reason(self.store, query, where)}" if mode == "hybrid" else reason
         if mode == "hybrid" and has_phrase(query):
             return no_match_reason(self.store, query, where)
         return "no page matches"

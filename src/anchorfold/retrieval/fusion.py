@@ -15,27 +15,27 @@ MAX_MARGIN = 4.0  # upper limit of margins, so that a single page with one word 
 
 
 def fused_scores(visual: np.ndarray, text: np.ndarray, no_text: np.ndarray) -> np.ndarray:
-    """Return one score `(n,)` per page from its MaxSim and BM25 scores; higher is better.
+    """Return one score `(n,)` per page from its MaxSim and BM25 scores, on the scale of the MaxSim scores.
 
     A page without text receives a text score in proportion to its visual score: the best visual score corresponds to
     the best text score of the other pages. Pages without text affect neither the scale nor the weight of the text
-    scores. Without any text match, pages are ranked by visual score.
+    scores. Without any text match, the result is the visual scores.
 
     Args:
         visual: `(n,)` MaxSim scores.
         text: `(n,)` BM25 scores, 0 where no word matches.
         no_text: `(n,)` mask of pages without text.
     """
-    images = standardized(visual)
     if not text.any():
-        return images
+        return visual
+    images = standardized(visual)
     words = np.empty(len(text))
     words[~no_text] = standardized(text[~no_text])
     words[no_text] = images[no_text] * (words[~no_text].max() / (images.max() or 1.0))
     image_weight, text_weight = score_margin(visual) ** 2, score_margin(text[~no_text]) ** 2
     share = text_weight / (image_weight + text_weight) if image_weight + text_weight > 0 else 0.5
     both: np.ndarray = (1 - share) * images + share * words
-    return both
+    return visual.mean() + (visual.std() or 1.0) * both
 
 
 def standardized(scores: np.ndarray) -> np.ndarray:

@@ -111,7 +111,7 @@ def create_server(service: IndexService) -> MCPServer[Any]:
         query: QueryText,
         top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K, description="Maximum number of results.")] = 5,
         document: Annotated[str | None, Field(max_length=MAX_QUERY, description="Only pages of this document: a name, or a pattern such as '*.pdf'.")] = None,  # noqa: E501
-        mode: Annotated[Mode | None, Field(description="visual: layout, tables, charts, scans. text: BM25 over the page text, for names, numbers, exact words and \"quoted phrases\". hybrid: both. Default: visual.")] = None,  # noqa: E501
+        mode: Annotated[Mode | None, Field(description="visual: layout, tables, charts, scans. text: BM25 over the page text, for names, numbers, exact words and \"quoted phrases\". hybrid: both. Default: hybrid, or visual if no text is stored.")] = None,  # noqa: E501
         filter: Annotated[str | None, Field(max_length=MAX_WHERE, description="SQL filter, such as \"year >= 2024 and department = 'sales'\"; list_columns lists the columns.")] = None,  # noqa: E501
         per_document: Annotated[bool, Field(description="Return the best page of each document only.")] = False,
     ) -> list[PageHit]:  # fmt: skip

@@ -90,7 +90,7 @@ class SearchRequest:
         texts: query texts; required by text and hybrid search.
         vectors: `(tokens, d)` arrays or tensors of the queries; required by visual and hybrid search.
         top_k: maximum number of hits per query.
-        mode: visual (MaxSim), text (BM25) or hybrid; the default of the index if None.
+        mode: visual (MaxSim), text (BM25) or hybrid (both); if None, hybrid, or visual if the index stores no text.
         documents: names, paths, folders or patterns of documents to search; all if None.
         where: SQL condition on metadata columns.
         exact: score every page instead of candidates from the posting lists.
