@@ -1,6 +1,7 @@
 """Clients see public names only, never absolute paths; pages of an index without provenance can be read."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,6 +71,17 @@ def test_messages_name_documents_of_folders_with_spaces_by_their_public_names(tm
     error = AnchorFoldError(f"{path} was deleted or changed, and the index contains no thumbnails.")
     message = service.public_message(error)
     assert message == "annual report.pdf was deleted or changed, and the index contains no thumbnails."
+
+
+def test_messages_contain_no_path_with_spaces(tmp_path, monkeypatch):
+    """Of a model, which `anchorfold mcp` loads at the first request, and in errors of the operating system."""
+    index = create_index(tmp_path)
+    folder = "/home/John Smith/my models/colpali"
+    monkeypatch.setattr(type(index), "settings", replace(index.settings, model=folder))
+    message = IndexService(index).public_message(
+        AnchorFoldError(f"created with the model {folder}, which cannot be loaded: [Errno 2] '{folder} (old)/a b.json'")
+    )
+    assert message == "created with the model colpali, which cannot be loaded: [Errno 2] 'a b.json'"
 
 
 def test_heatmap_for_agents_shows_the_public_name(report_folder, monkeypatch):

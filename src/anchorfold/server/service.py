@@ -30,9 +30,9 @@ from anchorfold.storage.hits import Hit, SearchRequest, selector
 
 MAX_SUGGESTIONS = 3
 SNIPPET_LENGTH = 200  # characters
-ABSOLUTE_PATH = re.compile(
-    r"(?<![\w./])/(?:[^\s/'\"`:,;()]+/)+([^\s/'\"`:,;()]*)"
-)  # an absolute path; its last component
+# An absolute path, and its last component; in quotes, as in errors of the operating system, it may contain spaces.
+ABSOLUTE_PATH = re.compile(r"(?<![\w./])/(?:[^\s/'\"`:,;()]+/)+([^\s/'\"`:,;()]*)")
+QUOTED_PATH = re.compile(r"(['\"`])/(?:[^'\"`]*/)?([^'\"`/]*)\1")
 PAGE_ID = re.compile(r"(0|[1-9][0-9]*)-(0|[1-9][0-9]*)")  # no other spelling of the numbers: one id per page
 CACHED_IMAGES = 64  # rendered pages
 
@@ -131,12 +131,13 @@ class IndexService:
 
     def public_message(self, error: AnchorFoldError) -> str:
         """Return the message of an error without absolute paths."""
-        text = str(error)
+        text, model = str(error), self.index.settings.model
         for location in {self.index.location, os.path.realpath(self.index.location)}:
             text = text.replace(location, "the index")
         with suppress(AnchorFoldError):  # the database may be what is damaged
             for source, name in self.index.store.names(public=True).items() if "/" in text else ():
                 text = text.replace(source, name)
+        text = QUOTED_PATH.sub(r"\1\2\1", text).replace(model, public_model(model))
         return ABSOLUTE_PATH.sub(r"\1", text)
 
     def snippet(self, query: str, hit: Hit) -> str:
