@@ -119,6 +119,11 @@ def test_short_names_suggestions_snippets_and_modes(address):
         wrong = await client.call_tool("page_text", {"document": "reports/anual.pdf", "page": 2})
         assert wrong.is_error
         assert "Similar names: reports/annual.pdf" in wrong.content[0].text
+        wrong = await client.call_tool("search", {"query": "revenue", "document": "reports/anual.pdf"})
+        assert wrong.is_error
+        assert "Similar names: reports/annual.pdf" in wrong.content[0].text
+        short = await client.call_tool("search", {"query": "revenue", "document": "annual.pdf"})
+        assert short.structured_content["result"]
         for mode in ("visual", "text", "hybrid"):
             arguments = {"query": "revenue", "mode": mode, "document": "*.pdf"}
             hits = (await client.call_tool("search", arguments)).structured_content["result"]

@@ -84,6 +84,13 @@ def test_messages_contain_no_path_with_spaces(tmp_path, monkeypatch):
     assert message == "created with the model colpali, which cannot be loaded: [Errno 2] 'a b.json'"
 
 
+def test_absolute_names_do_not_tell_which_files_are_indexed(tmp_path):
+    service = IndexService(create_index(tmp_path))
+    for folder in ("documents", "elsewhere"):
+        error = service.unknown_document(str(tmp_path / folder / "a.pdf"))
+        assert service.public_message(error) == "the index contains no document '.../a.pdf'. Similar names: a.pdf."
+
+
 def test_heatmap_for_agents_shows_the_public_name(report_folder, monkeypatch):
     from anchorfold.explanation import heatmap
     from anchorfold.server import mcp_server

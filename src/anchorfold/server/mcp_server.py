@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +26,7 @@ from anchorfold.storage.hits import Hit, Mode, SearchRequest
 
 MAX_TOP_K, MAX_SIZE, MAX_DOCUMENTS = 50, 2000, 1000
 MAX_QUERY, MAX_WHERE = 1000, 2000  # characters
+GLOB = re.compile(r"[*?[]")
 INSTRUCTIONS = (
     "Visual search over pages of documents: PDFs, slides, scans. Call search first. Then view the results with "
     "page_image, which shows tables, charts and scans, or read them with page_text if they have a text layer. Use the "
@@ -117,6 +119,8 @@ def create_server(service: IndexService) -> MCPServer[Any]:
     ) -> list[PageHit]:  # fmt: skip
         """Find the pages that match a query, best first. Also finds tables, charts and scans, by their images."""
         with public_errors():
+            if document is not None and not GLOB.search(document) and not service.has_document(document):
+                raise service.unknown_document(document)
             request = SearchRequest(
                 [query], top_k=top_k, documents=document, where=filter, mode=mode, per_document=per_document
             )

@@ -70,12 +70,12 @@ class IndexService:
 
         Names are public names. A document that does not exist, or is blank, has no pages.
         """
-        if isinstance(request.documents, str) and not self._has_document(request.documents):
+        if isinstance(request.documents, str) and not self.has_document(request.documents):
             return []
         (hits,) = self.index.run(replace(request, public=True))
         return [(h.page_id, PageReference(h.page_id, h.source, h.page, h.public_name), h) for h in hits]
 
-    def _has_document(self, name: str) -> bool:
+    def has_document(self, name: str) -> bool:
         """Return whether a public name or pattern matches any document."""
         names = self.index.store.names(public=True).values()
         return bool(name.strip()) and any(map(selector(name, [(n, n) for n in names]), names, names))
@@ -96,18 +96,28 @@ class IndexService:
         """
         identity = self.index.store.public_page_id(document, number)
         if identity is None:
-            names = list(self.documents())
-            ends = [name for name in names if name.endswith(f"/{document}")]
+            ends = self._ending_with(document)
             if len(ends) == 1:
                 return self.find(ends[0], number)
-            similar = ends[:MAX_SUGGESTIONS] or get_close_matches(document, names, MAX_SUGGESTIONS)
-            similar = similar or [n for n in names if document.lower() in n.lower()][:MAX_SUGGESTIONS]
-            hint = f" Similar names: {', '.join(similar)}." if similar else " list_documents lists all documents."
-            raise AnchorFoldError(f"the index contains no document {document!r}.{hint}")
+            raise self.unknown_document(document)
         try:
             return self.page(identity)
         except KeyError:
             raise AnchorFoldError(f"{document} has no indexed page {number}.") from None
+
+    def unknown_document(self, document: str) -> AnchorFoldError:
+        """Return the error for a document that the index does not contain, with similar names."""
+        names, file = list(self.documents()), os.path.basename(document)
+        similar = self._ending_with(document) or [name for name in names if os.path.basename(name) == file]
+        similar = similar or get_close_matches(document, names, MAX_SUGGESTIONS)
+        similar = similar or [name for name in names if document.lower() in name.lower()]
+        hint = f"Similar names: {', '.join(similar[:MAX_SUGGESTIONS])}." if similar else "list_documents lists all."
+        # Not the path: whether its file is indexed is not public.
+        shown = f".../{file}" if os.path.isabs(document) else document
+        return AnchorFoldError(f"the index contains no document {shown!r}. {hint}")
+
+    def _ending_with(self, document: str) -> list[str]:
+        return [name for name in self.documents() if name.endswith(f"/{document}")]
 
     def similar(self, page: PageReference, top_k: int) -> list[tuple[str, PageReference, Hit]]:
         """Return the pages most similar to a page as (id, page, hit)."""
