@@ -178,8 +178,8 @@ def test_all_kernels_sum_the_same_gains(kind):
     parts = [np.sort(rng.choice(300, int(n), replace=False)) for n in rng.integers(0, 40, 50)]
     bounds = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(np.int64)
     pages = np.concatenate(parts).astype(kind)
-    probed = np.stack([rng.choice(50, 8, replace=False) for _ in range(5)])
-    values = np.sort(rng.random((5, 8)).astype(np.float32), axis=1)
+    probed = np.stack([rng.choice(50, 8, replace=False) for _ in range(300)])  # more tokens than a byte can count
+    values = np.sort(rng.random((300, 8)).astype(np.float32), axis=1)
     expected = np.zeros(300)
     for lists, gains in zip(probed, values, strict=True):
         best = np.zeros(300)
@@ -187,4 +187,31 @@ def test_all_kernels_sum_the_same_gains(kind):
             best[parts[part]] = np.maximum(best[parts[part]], gain)
         expected += best
     for _ in each_kernel():
-        assert np.allclose(kernels.sum_gains(bounds, pages, probed, values, 300), expected, atol=1e-6)
+        assert np.allclose(kernels.sum_gains(bounds, pages, probed, values, 300), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 3, 40, 9_000])
+def test_the_nth_largest_of_many_values(n):
+    rng = np.random.default_rng(n)
+    values = rng.normal(size=10_007).astype(np.float32)
+    assert kernels.nth_largest(values, n) == np.sort(values)[-n]
+    values = np.round(values)  # ties
+    values[rng.random(len(values)) < 0.999] = -np.inf  # fewer finite values than n
+    assert kernels.nth_largest(values, n) == np.sort(values)[-n]
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_lists_of_distant_pages_score_like_all_pages(bits):
+    rng = np.random.default_rng(11)
+    coding, codes, scales, starts, _, _ = random_case(rng, 128, bits)
+    starts = np.concatenate((starts, [starts[-1]]))
+    every = np.arange(len(starts) - 1)
+    for count in (1, 2, 5, 13, 20, 33, 64):
+        tokens = Tokens.of([rng.normal(size=(count, 128)) / 128**0.5], coding)
+        for name in each_kernel():
+            expected = maxsim(coding, codes, scales, starts, every, tokens)[0]
+            scores = maxsim(coding, codes, scales, starts, every[::-3].copy(), tokens)[0]
+            if name == "numpy":
+                assert np.allclose(scores, expected[:, ::-3], rtol=1e-5)
+            else:
+                assert np.array_equal(scores, expected[:, ::-3]), name

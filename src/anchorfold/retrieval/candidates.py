@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from anchorfold.quantization.codec import Coding
-from anchorfold.retrieval.kernels import Tokens, maxsim, sum_gains
+from anchorfold.retrieval.kernels import Tokens, maxsim, nth_largest, sum_gains
 from anchorfold.retrieval.live_pages import LivePages
 from anchorfold.storage.column_file import ColumnFile
 
@@ -56,11 +56,11 @@ class Candidates:
             count: maximum candidates from posting lists; pages of segments without posting lists are added.
         """
         probed, values = self._probe(tokens)
-        totals = self._gains(probed, values) * allowed
-        listed = np.flatnonzero(totals)
-        if len(listed) > count:
-            gains = totals[listed]
-            listed = listed[gains >= np.partition(gains, len(listed) - count)[len(listed) - count]]
+        totals = self._gains(probed, values)
+        if not allowed.all():
+            totals *= allowed
+        least = nth_largest(totals, count) if count < len(totals) else 0
+        listed = np.flatnonzero(totals >= least if least > 0 else totals)
         return np.sort(np.concatenate([listed, self.unlisted[allowed[self.unlisted]]]))
 
     def _gains(self, probed: np.ndarray, values: np.ndarray) -> np.ndarray:

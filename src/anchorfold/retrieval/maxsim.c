@@ -169,9 +169,10 @@ int EXPORT(maxsim)(const Request *request) {
     pthread_mutex_init(&scan->mutex, NULL);
     pthread_cond_init(&scan->idle, NULL);
 #ifdef HAS_TABLES
-    /* Many tokens are faster as integers, and with many components tables would need more pages to be rescored. */
-    scan->tables = request->bits == 1 || (request->bits == 2 && tokens * request->components <= 65536) ||
-                   (request->bits == 4 && tokens <= 8 && request->components <= 256);
+    /* With many components, sums of rounded table entries would need more pages to be rescored. */
+    scan->tables = (request->bits == 1 && tokens <= TABLE_TOKENS_1) ||
+                   (request->bits == 2 && tokens <= TABLE_TOKENS_2 && tokens * request->components <= 65536) ||
+                   (request->bits == 4 && tokens <= TABLE_TOKENS_4 && request->components <= 256);
 #endif
     scan->integer = request->bits <= 8;
 #ifdef ROUNDS_HALVES
@@ -219,13 +220,11 @@ int EXPORT(maxsim)(const Request *request) {
 
 #define ADD_GAINS(NAME, PAGE)                                                                                      \
     static void NAME(const int64_t *bounds, const PAGE *pages, const int64_t *lists, const float *values,          \
-                     int64_t count, float *restrict gains, float *restrict totals) {                               \
-        for (int64_t i = 0; i < count; i++)                                                                        \
-            for (int64_t j = bounds[lists[i]]; j < bounds[lists[i] + 1]; j++) gains[pages[j]] = values[i];         \
-        for (int64_t i = 0; i < count; i++)                                                                        \
+                     int64_t count, uint8_t stamp, uint8_t *restrict seen, float *restrict totals) {               \
+        for (int64_t i = count - 1; i >= 0; i--)                                                                   \
             for (int64_t j = bounds[lists[i]]; j < bounds[lists[i] + 1]; j++) {                                    \
-                totals[pages[j]] += gains[pages[j]];                                                               \
-                gains[pages[j]] = 0;                                                                               \
+                totals[pages[j]] += seen[pages[j]] == stamp ? 0 : values[i];                                       \
+                seen[pages[j]] = stamp;                                                                            \
             }                                                                                                      \
     }
 ADD_GAINS(add_gains_16, uint16_t)
@@ -234,15 +233,18 @@ ADD_GAINS(add_gains_32, uint32_t)
 /* Sum the gains of the pages in the probed posting lists of one vector file.
 
    bounds (lists + 1,) and pages: posting lists; probed, values (token_count, probe_count): lists per token, ascending by
-   value; gains (rows,): zeros; totals (rows,): result. */
-__attribute__((visibility("default"))) void sum_gains(
+   value; seen (rows,): zeros; totals (rows,): zeros, receives the result. */
+__attribute__((visibility("default"))) void sum_list_gains(
     const int64_t *bounds, const void *pages, int64_t page_bytes, const int64_t *probed, const float *values,
-    int64_t token_count, int64_t probe_count, float *gains, float *totals) {
-    for (int64_t t = 0; t < token_count; t++, probed += probe_count, values += probe_count)
+    int64_t token_count, int64_t probe_count, int64_t rows, uint8_t *seen, float *totals) {
+    for (int64_t t = 0; t < token_count; t++, probed += probe_count, values += probe_count) {
+        uint8_t stamp = (uint8_t)(t % 255 + 1);
+        if (t > 0 && stamp == 1) memset(seen, 0, rows);
         if (page_bytes == 2)
-            add_gains_16(bounds, pages, probed, values, probe_count, gains, totals);
+            add_gains_16(bounds, pages, probed, values, probe_count, stamp, seen, totals);
         else
-            add_gains_32(bounds, pages, probed, values, probe_count, gains, totals);
+            add_gains_32(bounds, pages, probed, values, probe_count, stamp, seen, totals);
+    }
 }
 
 /* Name of the fastest instruction set that this processor and operating system support. */

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from anchorfold.retrieval.candidates import CANDIDATES, Candidates
-from anchorfold.retrieval.kernels import Tokens, maxsim, rescore
+from anchorfold.retrieval.kernels import Tokens, maxsim, nth_largest, rescore
 from anchorfold.retrieval.live_pages import LivePages
 
 RESCORED = 250  # maximum pages to rescore beyond the requested number
@@ -110,7 +110,7 @@ def best_positions(scores: np.ndarray, count: int, error: float) -> np.ndarray:
     """
     if count >= len(scores):
         return np.arange(len(scores))
-    last = float(np.partition(scores, len(scores) - count)[len(scores) - count])
+    last = nth_largest(scores, count)
     positions = np.flatnonzero(scores >= last - 2 * (error + ROUNDING * abs(last)))
     if len(positions) > count + RESCORED:
         positions = np.sort(positions[np.argsort(-scores[positions], kind="stable")[: count + RESCORED]])

@@ -11,6 +11,13 @@ enum {
     TOGETHER = 16, /* tokens whose products are kept in the L1 cache */
 };
 
+/* Maximum tokens for which look-ups are faster than multiplication, by bits. */
+#if BYTES == 64
+enum { TABLE_TOKENS_1 = 40, TABLE_TOKENS_2 = 12, TABLE_TOKENS_4 = 0 };
+#else
+enum { TABLE_TOKENS_1 = 1 << 30, TABLE_TOKENS_2 = 1 << 30, TABLE_TOKENS_4 = 8 };
+#endif
+
 typedef uint8_t bytes __attribute__((vector_size(BYTES)));
 typedef uint16_t words __attribute__((vector_size(BYTES)));
 

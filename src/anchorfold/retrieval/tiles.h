@@ -92,8 +92,9 @@ static Tile *const tiles[][2] = {
 
 /* Number of tokens of the next tile. */
 static long tile_width(long remaining) {
-    long width = 2 * LANES;
-    while (width > SMALLEST && width > (remaining + SMALLEST - 1) / SMALLEST * SMALLEST) width /= 2;
+    if (remaining > LANES) return 2 * remaining > 3 * LANES ? 2 * LANES : LANES;
+    long width = LANES;
+    while (width > SMALLEST && remaining <= width / 2) width /= 2;
     return width;
 }
 
