@@ -18,20 +18,15 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from unittest.mock import patch
 
 import numpy as np
 import torch
 
 from anchorfold import load
-from anchorfold.attention import tap as attention_tap
-from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.attention.signals import Signal
-from anchorfold.attention.tap import AttentionTap
 from anchorfold.backbones.base import BackboneEncoder, batched
 from anchorfold.compressors import (
     SAP,
@@ -44,7 +39,6 @@ from anchorfold.compressors import (
     SpreadFold,
     required_signals,
 )
-from anchorfold.core.numerics import unit
 from anchorfold.demo.drawn_queries import draw_queries
 from anchorfold.documents.formats import open_document
 from anchorfold.evaluation.corpus import PAGES_FOLDER, Query, local_corpus, page_name
@@ -52,6 +46,7 @@ from anchorfold.evaluation.methods import FULL
 from anchorfold.evaluation.metrics import measure
 from anchorfold.evaluation.score_pages import QueryScores
 from anchorfold.page import PageState
+from benchmarks.text_encoder import TextEncoder
 
 RATIOS = (0.2, 0.1, 0.05)
 PRINTED_FILE = "printed.json"
@@ -59,68 +54,43 @@ T = TypeVar("T")
 SAMPLE = 100  # pages with pseudo-queries
 GRAPHS_BY_CAUSALITY = {
     False: ("attention", "symmetric", "without-sinks", "value-weighted", "value-weighted-symmetric"),
-    True: ("attention", "symmetric", "unmasked-symmetric", "mirrored", "mirrored-symmetric", "debiased",
-           "value-weighted-mirrored-symmetric"),
+    True: ("attention", "symmetric", "without-sinks", "unmasked-symmetric", "mirrored", "mirrored-symmetric",
+           "debiased", "value-weighted-mirrored-symmetric"),
 }  # fmt: skip
+# Graphs of focus-clustering and spread-fold
+COMBINED_GRAPHS = {
+    False: ("attention", "symmetric", "without-sinks"),
+    True: ("attention", "mirrored-symmetric", "without-sinks"),
+}
+WINDOW = "anchorfold layers"  # labels of AnchorFold with other windows and depths
+DEPTHS = (2, 6)
 
 
-def options(causal: bool) -> dict[str, Callable[[float], Compressor]]:
-    """Return constructors of all methods by label."""
+def options(causal: bool, layers: int = 0) -> dict[str, Callable[[float], Compressor]]:
+    """Return constructors of all methods by label; with `layers` also of AnchorFold on each pair of adjacent layers."""
     methods: dict[str, Callable[[float], Compressor]] = {}
     for graph in GRAPHS_BY_CAUSALITY[causal]:
         methods[label_of("anchorfold", graph)] = lambda r, g=graph: AnchorFold(r, graph=g)  # type: ignore[misc]
     methods["anchorfold one step"] = lambda r: AnchorFold(r, steps=1)
-    for graph in ("attention", "mirrored-symmetric" if causal else "symmetric"):
+    for graph in COMBINED_GRAPHS[causal]:
         methods[label_of("focus-clustering", graph)] = lambda r, g=graph: FocusClustering(r, graph=g)  # type: ignore[misc]
         methods[label_of("spread-fold", graph)] = lambda r, g=graph: SpreadFold(r, graph=g)  # type: ignore[misc]
     methods["sap"] = SAP
     methods["random anchors"] = lambda r: AnchorFold(r, anchors="random")
     methods["semantic-clustering"] = SemanticClustering
     methods["semantic-clustering-raw"] = RawSemanticClustering
+    for first in range(layers - 1):
+        for steps in DEPTHS:
+            window = (first, first + 1)
+            methods[f"{WINDOW} {first}-{first + 1} K {steps}"] = lambda r, w=window, k=steps: AnchorFold(  # type: ignore[misc]
+                r, window=w, steps=k
+            )
     return methods
 
 
 def label_of(method: str, graph: str) -> str:
     """Return the label of a method with a graph; the paper's graph is not named."""
     return method if graph == "attention" else f"{method} {graph}"
-
-
-class TextEncoder:
-    """Multi-vectors of a text encoder: one per token of the text, without special tokens.
-
-    Args:
-        folder: weights and tokenizer.
-        window: first and last layer of the centrality.
-        steps: propagation depth.
-        is_causal: whether only the lower triangle of the attention is captured, as a stand-in for a causal backbone.
-            The encoder itself stays bidirectional, so that its vectors are unchanged.
-    """
-
-    def __init__(self, folder: str, window: tuple[int, int], steps: int, is_causal: bool) -> None:
-        from transformers import AutoModel, AutoTokenizer
-
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.model = AutoModel.from_pretrained(folder, attn_implementation="sdpa").eval()
-        self.is_causal = is_causal
-        self.layers = [layer.attention.self for layer in self.model.encoder.layer]
-        self.layer_settings = LayerSettings(window, window, len(self.layers), steps)
-
-    @torch.no_grad()
-    def page_state(self, text: str, signals: Sequence[Signal]) -> PageState:
-        """Encode one text and capture the signals of its tokens."""
-        inputs = self.tokenizer(text or ".", return_tensors="pt", truncation=True, max_length=512)
-        visual = torch.ones_like(inputs["input_ids"], dtype=torch.bool)
-        visual[:, [0, -1]] = False
-        lower = torch.ones(1, visual.shape[1], visual.shape[1], dtype=torch.bool).tril()
-        restriction = patch.object(attention_tap, "_allowed", lambda *_: lower) if self.is_causal else nullcontext()
-        with restriction, AttentionTap(self.model, self.layers, signals) as tap:
-            tap.set_visual_tokens(visual, inputs["attention_mask"])
-            hidden = self.model(**inputs).last_hidden_state[0, 1:-1]
-        return PageState(hidden, lambda z: z, tap.pages[0])
-
-    def encode_queries(self, texts: Sequence[str]) -> list[torch.Tensor]:
-        """Encode queries like pages."""
-        return [unit(self.page_state(text, ()).hidden) for text in texts]
 
 
 @dataclass(frozen=True)
@@ -200,8 +170,7 @@ def page_states(
 ) -> Iterator[PageState]:
     """Yield the states of all pages of a corpus in order."""
     if isinstance(model, TextEncoder):
-        for name in corpus.names:
-            yield model.page_state(corpus.texts[name], signals)
+        yield from model.page_states([corpus.texts[name] for name in corpus.names], signals)
         return
     images = (image for _, image in local_corpus(corpus.folder).pages(model.page_pixels, only=set(corpus.names)))
     for batch in batched(images, model.default_batch_size):
@@ -210,21 +179,21 @@ def page_states(
 
 @torch.no_grad()
 def evaluate(
-    model: TextEncoder | BackboneEncoder, corpus: CorpusPages, names: Container[str] = ()
+    model: TextEncoder | BackboneEncoder, corpus: CorpusPages, names: Container[str] = (), windows: bool = False
 ) -> dict[str, np.ndarray]:
     """Return the figures `(labels, queries)` of the named methods, and scores `(labels, pages, pseudo-queries)`.
 
-    All methods are compared if none is named.
+    All methods are compared if none is named; with `windows` also AnchorFold on each pair of adjacent layers.
     """
-    causal = model.is_causal
+    causal, settings = model.is_causal, model.layer_settings
     compressors: dict[str, Compressor] = {FULL: FullIndex()}
-    methods = {label: make for label, make in options(causal).items() if not names or label in names}
+    methods = options(causal, settings.layers if windows else 0)
+    methods = {label: make for label, make in methods.items() if not names or label in names}
     compressors |= {f"{label}@{ratio:g}": make(ratio) for label, make in methods.items() for ratio in RATIOS}
     queries = model.encode_queries([q.text for q in corpus.queries + corpus.pseudo])
     query_scores, n = QueryScores(queries), len(corpus.queries)
     scores = np.zeros((len(compressors), len(corpus.names), len(queries)), np.float32)
     counts: dict[str, list[int]] = {label: [] for label in compressors}
-    settings = model.layer_settings
     for row, state in enumerate(page_states(model, corpus, required_signals(compressors.values(), settings))):
         pages = [c.compress(state, settings).vectors for c in compressors.values()]
         for label, page in zip(compressors, pages, strict=True):
@@ -257,6 +226,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=1_000_000, help="maximum number of queries, evenly spaced")
     parser.add_argument("--pages", type=int, default=1_000_000, help="maximum pages, including all relevant ones")
     parser.add_argument("--methods", nargs="*", default=(), help="labels of methods; all if omitted")
+    parser.add_argument("--windows", action="store_true", help="also AnchorFold on each pair of adjacent layers")
     parser.add_argument("--window", type=int, nargs=2, default=(3, 4), help="layers of a text encoder")
     parser.add_argument("--steps", type=int, default=6, help="propagation depth of a text encoder")
     parser.add_argument("--causal", action="store_true", help="text encoder: capture the lower triangle only")
@@ -272,7 +242,7 @@ def main() -> None:
     arguments.output.mkdir(parents=True, exist_ok=True)
     for folder in arguments.corpora:
         corpus = CorpusPages.read(folder, arguments.documents, arguments.kinds, arguments.queries, arguments.pages)
-        figures: dict[str, Any] = evaluate(model, corpus, arguments.methods)
+        figures: dict[str, Any] = evaluate(model, corpus, arguments.methods, arguments.windows)
         np.savez_compressed(arguments.output / f"{folder.resolve().name}.npz", **figures)
 
 

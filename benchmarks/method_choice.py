@@ -2,6 +2,7 @@
 
     python -m benchmarks.method_choice FOLDER...           # share of the full index's NDCG@5, paired with k-means
     python -m benchmarks.method_choice FOLDER... --criteria
+    python -m benchmarks.method_choice FOLDER... --windows   # criteria that choose AnchorFold's layers and depth
 
 A criterion ranks the candidate methods of a corpus and a ratio by the scores of pseudo-queries alone. Its regret is the
 NDCG@5 of the best candidate minus that of its choice, over real queries.
@@ -17,7 +18,7 @@ import numpy as np
 
 from anchorfold.evaluation.methods import FULL
 from anchorfold.evaluation.metrics import interval
-from benchmarks.foreign_weights import RATIOS
+from benchmarks.foreign_weights import RATIOS, WINDOW
 
 REFERENCE = "semantic-clustering"
 CANDIDATES = ("anchorfold", "focus-clustering", "spread-fold", REFERENCE)  # with every graph
@@ -77,11 +78,18 @@ COMBINATIONS = {
 }
 
 
-def regrets(result: dict[str, np.ndarray], ratio: float) -> dict[str, tuple[str, float]]:
+def is_candidate(method: str, windows: bool) -> bool:
+    """Return whether a criterion may choose a method; with `windows` only AnchorFold's windows and depths."""
+    if windows or method.startswith(WINDOW):
+        return windows and method.startswith(WINDOW)
+    return method.startswith(CANDIDATES) and "raw" not in method and "one step" not in method
+
+
+def regrets(result: dict[str, np.ndarray], ratio: float, windows: bool = False) -> dict[str, tuple[str, float]]:
     """Return the choice of every criterion at a ratio, and its regret in points of NDCG@5; also of constant choices."""
     labels = list(result["labels"])
     row = {name.partition("@")[0]: i for i, name in enumerate(labels) if name.endswith(f"@{ratio:g}")}
-    names = [n for n in row if n.startswith(CANDIDATES) and "raw" not in n and "one step" not in n]
+    names = [n for n in row if is_candidate(n, windows)]
     ndcg = {n: float(result["ndcg"][row[n]].mean()) for n in names}
     scores, target = result["pseudo_scores"], result["pseudo_pages"]
     full = scores[labels.index(FULL)]
@@ -115,12 +123,12 @@ def print_table(name: str, result: dict[str, np.ndarray]) -> None:
         print(f"| {method} | " + " | ".join(cells) + " |")
 
 
-def print_criteria(results: dict[str, dict[str, np.ndarray]]) -> None:
+def print_criteria(results: dict[str, dict[str, np.ndarray]], windows: bool) -> None:
     """Print the regret of every criterion over all corpora and ratios, smallest maximum first."""
     by_criterion: dict[str, list[float]] = {}
     for name, result in results.items():
         for ratio in RATIOS:
-            for criterion, (choice, regret) in regrets(result, ratio).items():
+            for criterion, (choice, regret) in regrets(result, ratio, windows).items():
                 by_criterion.setdefault(criterion, []).append(regret)
                 if criterion in CRITERIA:
                     print(f"{name} {1 / ratio:.0f}x {criterion}: {choice} ({regret:.1f})")
@@ -135,11 +143,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--criteria", action="store_true", help="compare criteria instead of methods")
+    parser.add_argument("--windows", action="store_true", help="compare criteria that choose layers and depth")
     arguments = parser.parse_args()
     files = [path for folder in arguments.folders for path in sorted(folder.glob("*.npz"))]
     results = {f"{path.parent.name} {path.stem}": dict(np.load(path)) for path in files}
-    if arguments.criteria:
-        print_criteria(results)
+    if arguments.criteria or arguments.windows:
+        print_criteria(results, arguments.windows)
     else:
         for name, result in results.items():
             print_table(name, result)
