@@ -1,6 +1,7 @@
 """Tables of `benchmarks.foreign_weights`, and criteria that choose a method without labels.
 
     python -m benchmarks.method_choice FOLDER...           # share of the full index's NDCG@5, paired with k-means
+    python -m benchmarks.method_choice FOLDER... --pooled  # one table per folder, over the queries of all corpora
     python -m benchmarks.method_choice FOLDER... --criteria
     python -m benchmarks.method_choice FOLDER... --windows   # criteria that choose AnchorFold's layers and depth
 
@@ -139,19 +140,35 @@ def print_criteria(results: dict[str, dict[str, np.ndarray]], windows: bool) -> 
             print(f"| {criterion} | {max(values):.1f} | {np.mean(values):.1f} | {sum(v <= 1 for v in values)} |")
 
 
+def pool(results: dict[str, dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Join the queries of several corpora, for the methods that all of them have."""
+    first, *others = results.values()
+    labels = [name for name in first["labels"] if all(name in r["labels"] for r in others)]
+    rows = {name: [list(r["labels"]).index(label) for label in labels] for name, r in results.items()}
+    joined = {
+        figure: np.concatenate([r[figure][rows[name]] for name, r in results.items()], 1)
+        for figure in ("ndcg", "retention")
+    }
+    return {"labels": np.array(labels), "pages": sum(r["pages"] for r in results.values()), **joined}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--criteria", action="store_true", help="compare criteria instead of methods")
     parser.add_argument("--windows", action="store_true", help="compare criteria that choose layers and depth")
+    parser.add_argument("--pooled", action="store_true", help="one table per folder")
     arguments = parser.parse_args()
     files = [path for folder in arguments.folders for path in sorted(folder.glob("*.npz"))]
     results = {f"{path.parent.name} {path.stem}": dict(np.load(path)) for path in files}
     if arguments.criteria or arguments.windows:
         print_criteria(results, arguments.windows)
-    else:
-        for name, result in results.items():
-            print_table(name, result)
+        return
+    if arguments.pooled:
+        folders = dict.fromkeys(name.partition(" ")[0] for name in results)
+        results = {f: pool({n: r for n, r in results.items() if n.partition(" ")[0] == f}) for f in folders}
+    for name, result in results.items():
+        print_table(name, result)
 
 
 if __name__ == "__main__":
