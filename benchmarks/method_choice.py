@@ -149,7 +149,7 @@ def pool(results: dict[str, dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         figure: np.concatenate([r[figure][rows[name]] for name, r in results.items()], 1)
         for figure in ("ndcg", "retention")
     }
-    return {"labels": np.array(labels), "pages": sum(r["pages"] for r in results.values()), **joined}
+    return {"labels": np.array(labels), "pages": np.array(sum(int(r["pages"]) for r in results.values())), **joined}
 
 
 def main() -> None:
