@@ -239,6 +239,12 @@ class TestGuard:
             assert answer.status_code == 403, headers
             assert "cross-site request" in answer.json()["detail"]
 
+    def test_every_value_of_a_repeated_header_is_checked(self, client):
+        for name, same, other in (
+            ("origin", "http://localhost", "http://evil.example"), ("sec-fetch-site", "same-origin", "cross-site"),
+        ):  # fmt: skip
+            assert client.get("/api/info", headers=[(name, same), (name, other)]).status_code == 403
+
     @pytest.mark.parametrize("headers", [
         {"sec-fetch-site": "same-origin"}, {"sec-fetch-site": "none"}, {"origin": "http://localhost"},
         {"origin": "https://LOCALHOST"}, {},

@@ -14,6 +14,7 @@ from anchorfold.server.service import IndexService
 from tests.number_reader import NumberReader, write_pdf
 
 mcp = pytest.importorskip("mcp")
+from anchorfold.server.mcp_server import create_server  # noqa: E402
 
 
 def create_index(folder, **options):
@@ -89,6 +90,52 @@ def test_absolute_names_do_not_tell_which_files_are_indexed(tmp_path):
     for folder in ("documents", "elsewhere"):
         error = service.unknown_document(str(tmp_path / folder / "a.pdf"))
         assert service.public_message(error) == "the index contains no document '.../a.pdf'. Similar names: a.pdf."
+
+
+def test_decomposed_names_are_found_and_never_confused(tmp_path):
+    """macOS stores names decomposed; agents write them composed."""
+    composed, decomposed = "r\xe9sum\xe9.pdf", "re\N{COMBINING ACUTE ACCENT}sume\N{COMBINING ACUTE ACCENT}.pdf"
+    index = Index.create(tmp_path / "my.index", NumberReader(), Pooling1D(ratio=0.25))
+    index.add(write_pdf(tmp_path / decomposed, [1]))
+    service = IndexService(index)
+    for name in (composed, decomposed):
+        assert service.find(name, 1).source == str(tmp_path / decomposed)
+    index.add(write_pdf(tmp_path / composed, [2]))
+    other = f"{tmp_path.name}/{composed}"
+    assert set(service.documents()) == {composed, other}
+    assert service.find(other, 1).source == str(tmp_path / composed)
+
+
+def test_similar_pages_have_no_absolute_path(tmp_path):
+    index = create_index(tmp_path / "private folder")
+    index.add(write_pdf(tmp_path / "another folder" / "b.pdf", [1]))
+    client = client_of(index)
+    for hit in client.get("/api/search", params={"q": "1"}).json()["results"]:
+        response = client.get(f"/api/pages/{hit['id']}/similar")
+        assert [similar["metadata"]["folder"] for similar in response.json()] == [".", "."]
+        assert str(tmp_path) not in response.text
+
+
+def test_the_name_of_the_index_is_replaced_as_a_whole_word(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Index.create("data", NumberReader(), Pooling1D(ratio=0.25))
+    service = IndexService(Index.open("data", NumberReader()))
+    message = service.public_message(AnchorFoldError("data has no metadata (data/index.db): no data.csv, its-data."))
+    assert message == "the index has no metadata (the index/index.db): no data.csv, its-data."
+
+
+def test_resources_of_a_damaged_index_are_reported_without_absolute_paths(tmp_path):
+    index = create_index(tmp_path)
+    server = create_server(IndexService(index))
+    (index.path / "index.db").write_bytes(b"no database" * 1000)
+
+    async def read():
+        async with mcp.Client(server) as client:
+            with pytest.raises(mcp.MCPError, match="the index is damaged") as raised:
+                await client.read_resource("anchorfold://page/1-1")
+            return str(raised.value)
+
+    assert str(tmp_path) not in asyncio.run(read())
 
 
 def test_heatmap_for_agents_shows_the_public_name(report_folder, monkeypatch):

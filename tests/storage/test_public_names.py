@@ -20,6 +20,10 @@ from tests.storage.page_rows import make_store, page_row
         ("../other/a.pdf", {"a.pdf"}, "a (2).pdf"),
         ("/a.pdf", set(), "a.pdf"),
         ("archive.tar.gz", {"archive.tar.gz"}, "archive.tar (2).gz"),
+        ("re\N{COMBINING ACUTE ACCENT}sume.pdf", set(), "r\xe9sume.pdf"),
+        ("re\N{COMBINING ACUTE ACCENT}sume.pdf", {"r\xe9sume.pdf"}, "r\xe9sume (2).pdf"),
+        ("A.pdf", {"a.pdf"}, "A.pdf"),
+        ("a.pdf.", {"a.pdf"}, "a.pdf."),
     ],
 )
 def test_as_much_of_a_path_is_shown_as_makes_it_unique(name, taken, expected):

@@ -278,9 +278,12 @@ class IndexReader:
             >>> [(hit.document, hit.page) for hit in index.similar("reports/annual.pdf", 2, top_k=1)]
             [('reports/annual.pdf', 1)]
         """
-        stored = self.page(document, page)
-        (hits,) = self.search_vectors([stored.vectors], top_k + 1)
-        return [hit for hit in hits if (hit.source, hit.page) != (stored.source, page)][:top_k]
+        return self.similar_to(self.page(document, page), top_k)
+
+    def similar_to(self, page: Page, top_k: int = 10, public: bool = False) -> list[Hit]:
+        """Return the pages that are most similar to a page with vectors; with `public`, metadata without paths."""
+        (hits,) = self.run(SearchRequest(vectors=[page.vectors], top_k=top_k + 1, mode="visual", public=public))
+        return [hit for hit in hits if (hit.source, hit.page) != (page.source, page.page)][:top_k]
 
     def run(self, request: SearchRequest) -> list[list[Hit]]:
         """Return the hits for each query of a request; `request.texts` are encoded."""

@@ -106,9 +106,9 @@ def is_cross_site(request: Request) -> bool:
     """
     headers = request.headers
     host = headers.get("host", "").lower()
-    if "origin" in headers and headers["origin"].lower() not in (f"http://{host}", f"https://{host}"):
+    if not {origin.lower() for origin in headers.getlist("origin")} <= {f"http://{host}", f"https://{host}"}:
         return True
-    if headers.get("sec-fetch-site", "none") in ("none", "same-origin"):
+    if set(headers.getlist("sec-fetch-site")) <= {"none", "same-origin"}:
         return False
     opens_page = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     return not (opens_page and request.method == "GET" and request.scope["path"] == "/")

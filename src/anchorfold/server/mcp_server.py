@@ -193,10 +193,11 @@ def create_server(service: IndexService) -> MCPServer[Any]:
         ]
 
     def resource_page(identity: str) -> PageReference:
-        try:
-            return service.page(identity)
-        except KeyError:
-            raise ResourceNotFoundError(f"the index has no page {identity}.") from None
+        with public_errors(ResourceError):
+            try:
+                return service.page(identity)
+            except KeyError:
+                raise ResourceNotFoundError(f"the index has no page {identity}.") from None
 
     def resource(uri: str, title: str, mime_type: str) -> Decorator:
         register: Decorator = server.resource(uri, title=title, mime_type=mime_type)

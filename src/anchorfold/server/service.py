@@ -6,6 +6,7 @@ import io
 import os
 import re
 import threading
+import unicodedata
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -94,7 +95,9 @@ class IndexService:
         Raises:
             AnchorFoldError: the document or page does not exist; the message suggests similar names.
         """
-        identity = self.index.store.public_page_id(document, number)
+        composed = unicodedata.normalize("NFC", document)
+        find = self.index.store.public_page_id
+        identity = find(document, number) or find(composed, number)
         if identity is None:
             ends = self._ending_with(document)
             if len(ends) == 1:
@@ -121,7 +124,7 @@ class IndexService:
 
     def similar(self, page: PageReference, top_k: int) -> list[tuple[str, PageReference, Hit]]:
         """Return the pages most similar to a page as (id, page, hit)."""
-        hits = self.index.similar(page.source, page.number, top_k)
+        hits = self.index.similar_to(self.index.page_at(page.source, page.number), top_k, public=True)
         return [(h.page_id, PageReference(h.page_id, h.source, h.page, h.public_name), h) for h in hits]
 
     def neighbor(self, page: PageReference, step: int) -> str | None:
@@ -143,7 +146,7 @@ class IndexService:
         """Return the message of an error without absolute paths."""
         text, model = str(error), self.index.settings.model
         for location in {self.index.location, os.path.realpath(self.index.location)}:
-            text = text.replace(location, "the index")
+            text = re.sub(rf"(?<![\w./-]){re.escape(location)}(?![\w-]|\.\w)", "the index", text)
         with suppress(AnchorFoldError):  # the database may be what is damaged
             for source, name in self.index.store.names(public=True).items() if "/" in text else ():
                 text = text.replace(source, name)

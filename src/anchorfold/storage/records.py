@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -146,7 +147,8 @@ def public_name(name: str, taken: Callable[[str], bool]) -> str:
     """Choose the public name of a new document.
 
     A relative name is public as it is. Of an absolute path, or one outside the current folder, as many of its last
-    components are shown as are needed to make it unique; a number is appended if that is not enough.
+    components are shown as are needed to make it unique; a number is appended if that is not enough. Letters with
+    accents are composed (Unicode NFC), so that no two names look the same and clients can write them.
 
     Args:
         name: the name as the user gave it.
@@ -158,7 +160,7 @@ def public_name(name: str, taken: Callable[[str], bool]) -> str:
         >>> public_name("/home/me/x/a.pdf", {"a.pdf"}.__contains__)
         'x/a.pdf'
     """
-    return next(candidate for candidate in _candidates(name) if not taken(candidate))
+    return next(candidate for candidate in _candidates(unicodedata.normalize("NFC", name)) if not taken(candidate))
 
 
 def _candidates(name: str) -> Iterator[str]:
