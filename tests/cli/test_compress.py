@@ -53,6 +53,14 @@ def test_export_to_a_file_and_import_into_qdrant(work):
     client.close()
     assert {(r.payload["document"], r.payload["page"]) for r in records} == {("report.pdf", p) for p in range(1, 7)}
     assert {np.shape(r.vector) for r in records} == {(3, DIM)}
+    # From one collection of a folder into another, although the client locks the folder.
+    again = run("compress", "qdrant", "-o", "qdrant", "--format", "qdrant", "--target-collection", "two", "--cap", "2", cwd=work)  # fmt: skip  # noqa: E501
+    assert "search_params" not in again.stderr
+    client = QdrantClient(path=str(work / "qdrant"))
+    assert {name: client.count(name).count for name in ("tiny", "two")} == {"tiny": 6, "two": 6}
+    client.close()
+    guess = run("compress", "vectors", "-o", "folder", "--target-collection", "two", code=1, cwd=work).stderr
+    assert "or add --format qdrant for a folder of its client" in guess
 
 
 def test_a_failed_upload_is_resumed_from_the_cache_folder(work):

@@ -125,6 +125,24 @@ class TestBadPages:
         assert "expected numbers" in reasons["text page 1"]
         assert "dimension" in reasons["wide page 1"]
 
+    @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+    def test_a_page_with_too_many_vectors_is_skipped(self, folder, tmp_path, monkeypatch, error):
+        def compress(vectors, compressor):
+            raise error
+
+        monkeypatch.setattr("anchorfold.vectors.compression_run.compress_hidden_states", compress)
+        report = compress_source(open_source(str(folder)), tmp_path / "my.index", FullIndex())
+        assert report.pages == 0
+        assert all(reason.startswith("not enough memory to compress its ") for _, reason in report.skipped)
+
+    def test_other_errors_of_a_compressor_are_raised(self, folder, tmp_path, monkeypatch):
+        def compress(vectors, compressor):
+            raise RuntimeError("another cause")
+
+        monkeypatch.setattr("anchorfold.vectors.compression_run.compress_hidden_states", compress)
+        with pytest.raises(RuntimeError, match="another cause"):
+            compress_source(open_source(str(folder)), tmp_path / "my.index", FullIndex())
+
     def test_no_valid_page(self, tmp_path):
         np.save(tmp_path / "flat.npy", np.ones(5))
         with pytest.raises(AnchorFoldError, match=r"has no page with vectors \(flat page 1: shape"):

@@ -231,6 +231,15 @@ class TestInvalidSources:
         (page,) = open_source(str(tmp_path)).pages(every)
         assert "a cannot be read (its header" in str(page.problem)
 
+    def test_reasons_are_short(self, tmp_path):
+        """NumPy quotes the whole header, or suggests to allow pickles."""
+        (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", 6000) + b"(" * 3000 + b")" * 3000)
+        (tmp_path / "b.npy").write_bytes(b"\x93NUMPY\2\0" + struct.pack("<I", 20_000) + b"(" * 20_000)
+        for page in open_source(str(tmp_path)).pages(every):
+            assert "cannot be read (" in str(page.problem)
+            assert len(str(page.problem)) < 300
+            assert "allow_pickle" not in str(page.problem)
+
     def test_npz_with_scalars(self, tmp_path):
         np.savez(tmp_path / "a.npz", vectors=np.ones((3, 4), np.float32), offsets=[0, 1, 3], model="nano")
         assert [page.page for page in open_source(str(tmp_path / "a.npz")).pages(every)] == [1, 2]

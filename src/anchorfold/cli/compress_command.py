@@ -91,6 +91,7 @@ def compress_command(
         if target.exporter is not None:
             del summary["on disk"]  # of the intermediate index, not of the export
             if not report.interrupted:
+                opened.close()  # the target may be in the same database
                 target.export(
                     folder,
                     lambda n: status.update(f"writing {output}: {n:,} pages"),

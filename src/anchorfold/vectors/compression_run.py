@@ -141,7 +141,14 @@ class _CompressionRun:
         if problem is not None or page.vectors is None:
             self.report.skipped.append((f"{page.document} page {page.page}", problem or "no vectors"))
             return
-        encoded = compress_hidden_states(page.vectors.astype(np.float32, copy=False), self.compressor)
+        try:
+            encoded = compress_hidden_states(page.vectors.astype(np.float32, copy=False), self.compressor)
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
+                raise
+            problem = f"not enough memory to compress its {len(page.vectors):,} vectors"
+            self.report.skipped.append((f"{page.document} page {page.page}", problem))
+            return
         source = self._prefix + page.document
         digest = hashlib.blake2b(source.encode(), digest_size=16).hexdigest()
         self._rows.append(

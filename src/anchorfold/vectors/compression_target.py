@@ -136,7 +136,10 @@ def choose_target(
     else:
         _ = EXPORTERS[exporter]  # raises an error that lists the exporters
     if collection is not None and (exporter is None or not EXPORTERS[exporter].has_collections):
-        raise AnchorFoldError(f"{address} has no collections: omit --target-collection.")
+        folder = (
+            ", or add --format qdrant for a folder of its client" if exporter is None and not is_url(address) else ""
+        )
+        raise AnchorFoldError(f"{address} has no collections: omit --target-collection{folder}.")
     if quantization is not None:
         if exporter is None:
             raise AnchorFoldError(f"--quantization cannot be used with the index {address}: use --bits.")

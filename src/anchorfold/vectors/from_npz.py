@@ -12,7 +12,7 @@ import numpy as np
 
 from anchorfold.errors import AnchorFoldError
 from anchorfold.vectors.from_npy import read_array, read_header
-from anchorfold.vectors.vector_source import UNREADABLE, ArraySource
+from anchorfold.vectors.vector_source import UNREADABLE, ArraySource, error_summary
 
 MAX_DEFLATE_RATIO = 1032  # of zlib
 
@@ -55,7 +55,7 @@ class NpzSource(ArraySource):
             try:
                 shape, column_major, dtype = read_header(file, self._size(name))
             except UNREADABLE as error:
-                raise AnchorFoldError(f"{self.address}: {name} cannot be read ({error}).") from error
+                raise AnchorFoldError(f"{self.address}: {name} cannot be read ({error_summary(error)}).") from error
             if len(shape) != 2 or column_major:
                 raise AnchorFoldError(f"{self.address}: {name} must be a row-major array (vectors, dim).")
             start, row_bytes = file.tell(), shape[1] * dtype.itemsize

@@ -49,6 +49,11 @@ class QdrantSource(VectorSource):
     def _client(self) -> Any:
         return connect(self.address)
 
+    def close(self) -> None:
+        """Close the client: it locks a local folder. Later calls open another one."""
+        if (client := self.__dict__.pop("_client", None)) is not None:
+            client.close()
+
     def _call(self, method: str, *args: Any, **options: Any) -> Any:
         client = self._client
         with qdrant_errors(self.address):
@@ -102,7 +107,9 @@ class QdrantSource(VectorSource):
         """Return the best pages by MaxSim of all stored vectors, for each query."""
         from qdrant_client import models
 
-        exact, fields = models.SearchParams(exact=True), [f for f in self._name_fields if f] or False
+        # The local mode is always exact, and warns about the option.
+        exact = models.SearchParams(exact=True) if "://" in self.address else None
+        fields = [f for f in self._name_fields if f] or False
         results = []
         for query in queries:
             answer = self._call(

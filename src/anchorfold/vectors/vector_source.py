@@ -24,6 +24,7 @@ PageFilter = Callable[[str, int], bool]  # of a document and a page number
 DOCUMENT_FIELDS = ("document", "document_name", "doc", "file", "filename", "file_name", "source", "path", "doc_id")
 PAGE_FIELDS = ("page", "page_number", "page_num", "page_no", "page_id")
 OFFSETS = "offsets"
+MAX_REASON = 200  # characters of an error message
 UNREADABLE = (ValueError, OSError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error)
 _PAGE_SUFFIX = re.compile(r"(?:(?P<document>.*?)[\W_]+)?(?:page|p)[\W_]*(?P<page>\d{1,9})", re.IGNORECASE | re.DOTALL)
 _NUMBER = re.compile(r"\d{1,9}")
@@ -90,6 +91,10 @@ class VectorSource(ABC):
         """Return the best pages by MaxSim for each query `(tokens, d)`; None if the source cannot search."""
         return None
 
+    def close(self) -> None:
+        """Release connections and locks; they are opened again when needed."""
+        return
+
 
 class ArraySource(VectorSource):
     """Base class of sources of named arrays.
@@ -130,7 +135,7 @@ class ArraySource(VectorSource):
                 try:
                     yield VectorPage(document, page, self.read(name))
                 except UNREADABLE as error:
-                    yield VectorPage(document, page, None, f"{name} cannot be read ({error})")
+                    yield VectorPage(document, page, None, f"{name} cannot be read ({error_summary(error)})")
 
     def _slices(self, is_needed: PageFilter) -> Iterator[VectorPage]:
         vectors = choose_field(self.fields.vectors, ("vectors",), self.names, self.address)
@@ -156,7 +161,13 @@ class ArraySource(VectorSource):
         try:
             return self.read(name)
         except UNREADABLE as error:
-            raise AnchorFoldError(f"{self.address}: {name} cannot be read ({error}).") from error
+            raise AnchorFoldError(f"{self.address}: {name} cannot be read ({error_summary(error)}).") from error
+
+
+def error_summary(error: BaseException) -> str:
+    """Return the first sentence of an error's message, shortened: it may quote an untrusted file."""
+    text = " ".join(str(error).split()).partition(". ")[0]
+    return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]} ..."
 
 
 _CLASSES = {
