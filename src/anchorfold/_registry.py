@@ -42,14 +42,16 @@ def choose_from(name: str, names: Collection[str], aliases: Mapping[str, str] | 
         "did you mean 'semantic-clustering'? Choose one of semantic-clustering, ward."
         >>> choose_from("wards", ["semantic-clustering", "ward"])
         "did you mean 'ward'? Choose one of semantic-clustering, ward."
+        >>> choose_from("kmean", ["semantic-clustering", "ward"], {"kmeans": "semantic-clustering"})
+        "did you mean 'semantic-clustering'? Choose one of semantic-clustering, ward."
     """
     from difflib import get_close_matches  # needed only for error messages
 
     written = name.lower().replace("_", "-")
     listed = f"one of {', '.join(sorted(names))}."
-    meant = (aliases or {}).get(written.replace("-", ""))
-    close = [meant] if meant in names else get_close_matches(written, names, 1)
-    return f"did you mean {close[0]!r}? Choose {listed}" if close else f"choose {listed}"
+    meant = {alias: known for alias, known in (aliases or {}).items() if known in names}
+    close = get_close_matches(written.replace("-", ""), meant, 1) or get_close_matches(written, names, 1)
+    return f"did you mean {meant.get(close[0], close[0])!r}? Choose {listed}" if close else f"choose {listed}"
 
 
 class Registry(Generic[T]):

@@ -161,8 +161,10 @@ class TestLoading:
 
     def test_no_network(self, monkeypatch):
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-        with pytest.raises(ConnectionError, match="cannot reach the model hub"):
+        with pytest.raises(ConnectionError, match=r"cannot reach the model hub .*local cache: connect to the network"):
             anchorfold.load("vidore/colpali-v1.3-hf")
+        with pytest.raises(ConnectionError, match=r"local cache: did you mean vidore/colpali-v1.3"):
+            anchorfold.load("vidore/colpali-v1.4")
 
     def test_an_unreachable_hub_is_one_error(self, monkeypatch):
         """Neither a line per retry, nor the same wait for every file."""

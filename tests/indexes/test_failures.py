@@ -95,6 +95,17 @@ def test_a_page_that_cannot_be_encoded_is_tried_again_later(index, reports, read
     assert sorted(p for _, p in indexed_pages(index)) == sorted(p for _, p in REPORT_PAGES)
 
 
+def test_a_wrong_model_leaves_no_folder(tmp_path):
+    for name in ("nan0", "./nowhere"):
+        with pytest.raises(FileNotFoundError, match="there is no model folder"):
+            Index.create(tmp_path / "my.index", name)
+        assert not (tmp_path / "my.index").exists()
+    (tmp_path / "my.index").mkdir()
+    with pytest.raises(FileNotFoundError, match="there is no model folder"):
+        Index.create(tmp_path / "my.index", "nan0")
+    assert (tmp_path / "my.index").is_dir()
+
+
 def test_progress_ends_at_one(index, reports):
     shares = []
     index.add("reports", progress=lambda p: shares.append(p.share))

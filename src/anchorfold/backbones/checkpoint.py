@@ -152,10 +152,12 @@ BACKBONES: Registry[Backbone] = Registry(
 
 
 def did_you_mean(name: str) -> str:
-    """Return a question that suggests published models with a similar name, or an empty string."""
+    """Return a question that suggests published models with a similar name; empty for a published model."""
     from anchorfold.backbones.catalogue import similar_models
 
     models = similar_models(name)
+    if name in models:
+        return ""
     return f"did you mean {' or '.join(models)}? If not, " if models else ""
 
 
@@ -185,6 +187,6 @@ def _from_hub(name: str, file: str, revision: str | None, cached: bool = False) 
         if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
             return None
         raise ConnectionError(
-            f"cannot reach the model hub for {name!r}, and it is not in the local cache: connect to the network once, "
-            "or give a local folder."
+            f"cannot reach the model hub for {name!r}, and it is not in the local cache: {did_you_mean(name)}connect "
+            "to the network once, or give a local folder."
         ) from None

@@ -5,12 +5,16 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from anchorfold.backbones.encoder import select_stored
 from anchorfold.compressors import COMPRESSORS, AnchorFold, Compressor
 from anchorfold.compressors.default import DefaultCompressor
+from anchorfold.databases.urls import is_url
 from anchorfold.errors import InvalidArgumentError, MismatchError
 from anchorfold.indexes.index_model import load_model
 from anchorfold.indexes.locations import Location, create_store, make_target
@@ -74,8 +78,9 @@ def create_index(
             f"{compressor.name} must be calibrated before it can index: call its calibrate_on() with about "
             f"{compressor.calibration_pages} held-out pages, or choose another method."
         )
-    make_target(location)
-    encoder = load_model(model, load_options) if isinstance(model, str) else model
+    with removed_if_unused(location):
+        make_target(location)
+        encoder = load_model(model, load_options) if isinstance(model, str) else model
     requested = compressor
     if isinstance(compressor, DefaultCompressor):
         causal = getattr(encoder, "is_causal", False)
@@ -95,6 +100,19 @@ def create_index(
     store = create_store(location, settings)
     require_same(store.settings, requested, bits)
     return store, encoder
+
+
+@contextmanager
+def removed_if_unused(location: Location) -> Iterator[None]:
+    """Remove a new folder if the block fails before anything is stored in it."""
+    existed = is_url(location) or os.path.exists(location)
+    try:
+        yield
+    except BaseException:
+        if not existed:
+            with suppress(OSError):
+                os.rmdir(location)
+        raise
 
 
 def _json_values(options: dict[str, Any]) -> dict[str, Any]:
