@@ -3,12 +3,13 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from anchorfold import Index
 from anchorfold.storage.hits import SearchRequest
 from anchorfold.storage.records import PageText
-from tests.number_reader import NumberReader
+from tests.number_reader import DIM, NumberReader
 from tests.storage.page_rows import make_store, page_row
 
 TEXTS = {
@@ -60,14 +61,27 @@ def test_no_hit_has_score_zero(store):
     [
         ("zeppelin", "text", "no page contains these words"),
         ("...", "text", "the query contains no word"),
-        (" ", "visual", "recognizes no word of the query"),
-        (" ", None, "recognizes no word of the query, and the query contains no word"),
+        (" ", "visual", "the query contains no word"),
+        (" ", None, "the query contains no word"),
+        ('"zeppelin"', "text", "no page contains the quoted phrase"),
+        ('"zeppelin" "airship"', "text", "no page contains all quoted phrases"),
     ],
 )
 def test_reasons_for_no_result(store, query, mode, reason):
     index = Index.open(store.folder, NumberReader())
     assert index.search(query, mode=mode) == []
     assert reason in index.no_result_reason(query, mode)
+
+
+def test_a_query_that_the_model_cannot_read_is_reported(store, monkeypatch):
+    index = Index.open(store.folder, NumberReader())
+    monkeypatch.setattr(
+        type(index), "encode_queries", lambda self, texts: [np.zeros((0, DIM), np.float32)] * len(texts)
+    )
+    unread = f"the model {index.settings.model} recognizes no word of the query"
+    assert index.search("zeppelin", mode="visual") == index.search("zeppelin") == []
+    assert index.no_result_reason("zeppelin", "visual") == unread
+    assert index.no_result_reason("zeppelin") == f"{unread}, and no page contains these words"
 
 
 def test_a_filter_that_matches_nothing_is_named(store):

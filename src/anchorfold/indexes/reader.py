@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 from anchorfold.databases.urls import is_url
 from anchorfold.errors import AnchorFoldError
 from anchorfold.indexes.index_model import IndexModel
-from anchorfold.retrieval.derived import check_where, has_searchable_pages, no_match_reason, require_text
+from anchorfold.retrieval.derived import NO_WORD, check_where, has_searchable_pages, no_match_reason, require_text
 from anchorfold.retrieval.hybrid import hybrid_hits
 from anchorfold.storage.hits import Hit, Mode, SearchRequest, best_per_document, matching
 from anchorfold.storage.index_settings import IndexSettings
@@ -326,15 +326,16 @@ class IndexReader:
         if not self.store.names():
             return "the index is empty"
         mode = mode or self.modes[0]
-        if mode == "text":
-            return no_match_reason(self.store, query, where)
+        no_match = no_match_reason(self.store, query, where) if self.settings.text else ""
+        if mode == "text" or no_match == NO_WORD:
+            return no_match
         if where is not None and not has_searchable_pages(self.store, SearchRequest(where=where)):
             return "the filter matches no page"
         if not len(self.encode_queries([query])[0]):
             reason = f"the model {self.settings.model} recognizes no word of the query"
-            return f"{reason}, and {no_match_reason(self.store, query, where)}" if mode == "hybrid" else reason
+            return f"{reason}, and {no_match}" if mode == "hybrid" else reason
         if mode == "hybrid" and has_phrase(query):
-            return no_match_reason(self.store, query, where)
+            return no_match
         return "no page matches"
 
     # Pages.

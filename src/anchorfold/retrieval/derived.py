@@ -11,7 +11,9 @@ from anchorfold.errors import AnchorFoldError
 from anchorfold.storage.hits import SearchRequest
 from anchorfold.storage.index_settings import IndexSettings
 from anchorfold.storage.protocol import PageStore
-from anchorfold.storage.text_search import match_expression
+from anchorfold.storage.text_search import query_terms
+
+NO_WORD = "the query contains no word"
 
 
 def check_where(store: PageStore, where: str) -> None:
@@ -41,11 +43,13 @@ def require_text(store: Located) -> None:
 
 def no_match_reason(store: PageStore, query: str, where: str | None = None) -> str:
     """Return why a text search had no results."""
-    if not match_expression(query):
-        return "the query contains no word"
+    phrases, words = query_terms(query)
+    if not phrases and not words:
+        return NO_WORD
+    missing = "these words" if not phrases else "the quoted phrase" if len(phrases) == 1 else "all quoted phrases"
     if where is not None and store.search_text(SearchRequest([query], top_k=1))[0]:
-        return "no page that the filter allows contains these words"
-    return "no page contains these words"
+        return f"no page that the filter allows contains {missing}"
+    return f"no page contains {missing}"
 
 
 def has_searchable_pages(store: PageStore, request: SearchRequest) -> bool:

@@ -53,7 +53,7 @@ class TestSearching:
         assert set(pages(hits)) == {("report.pdf", 2), ("scan.png", 1)}
         assert pages(index.search('"revenue net" 202', mode="hybrid")) == [("scan.png", 1)]
         assert index.search('"revenue net" 202', mode="hybrid", documents="*.pdf") == []
-        assert index.no_result_reason('"revenue net" 202', "hybrid") == "no page contains these words"
+        assert index.no_result_reason('"revenue net" 202', "hybrid") == "no page contains the quoted phrase"
 
     def test_hybrid_search_is_text_search_for_a_query_that_the_model_cannot_read(self, index, monkeypatch):
         monkeypatch.setattr(index, "encode_queries", lambda texts: [np.zeros((0, 16), np.float32) for _ in texts])
