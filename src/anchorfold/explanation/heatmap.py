@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from anchorfold.core.scoring import score_retention
+from anchorfold.core.scoring import maxsim, score_retention
 from anchorfold.errors import AnchorFoldError
 from anchorfold.explanation.evidence import Evidence, compute_evidence, rasterize
 from anchorfold.page import PatchGrid
@@ -25,7 +25,9 @@ GREY, LIGHT_GREY = (80, 80, 80), (200, 200, 200)
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a page matches a query. `retention` (Pair-SR in percent) is None if the original file is unavailable.
+    """Why a page matches a query.
+
+    `retention` (Pair-SR in percent) is None if the original file is unavailable or the uncompressed score not positive.
 
     Examples:
         >>> explanation = explain(index, "net revenue", "reports/annual.pdf", page=2)
@@ -57,7 +59,8 @@ def explain(index: Index, query: str, document: str, page: int, compare_full: bo
     retention = None
     if is_original and compare_full and evidence.score:
         (full,) = index.encoder.encode_documents([image])
-        retention = score_retention(explained.vectors, full, encoded_page)
+        if float(maxsim([explained.vectors], [full])) > 0:
+            retention = score_retention(explained.vectors, full, encoded_page)
     return Explanation(query, stored.document, page, evidence, encoded_page.grid, image, is_original, retention)
 
 
