@@ -34,12 +34,15 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import anchorfold
+from anchorfold.attention.capture_time import measure_capture_time
 from anchorfold.backbones.colqwen import ColQwen
 from anchorfold.compressors import AGC
+from anchorfold.compressors.base import required_signals
 from anchorfold.testing import tiny
 
 SHARD_BYTES = 2_000_000_000
 QUERY = "net revenue by region"
+GRAPHS = ("mirrored-symmetric", "vision-tower")  # of further runs of AnchorFold, besides the paper's
 UNIVERSAL = 128  # tokens and vectors of AGC in appendix C of the paper
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -237,14 +240,18 @@ def rehearse(kind: str, folder: Path, dtype: torch.dtype, ratio: float) -> dict[
         for name in anchorfold.compressors.compressor_names()
         if name != AGC.name  # run separately: its tokens change the page for other methods
     ]
-    signals = list(dict.fromkeys(s for c in compressors for s in c.signals(model.layer_settings)))
-    with step("encode a page for all methods", rows):
+    compressors += [anchorfold.AnchorFold(ratio=ratio, graph=graph) for graph in GRAPHS]
+    signals = required_signals(compressors, model.layer_settings)
+    with step("encode a page for all methods", rows), measure_capture_time() as capture:
         (state,) = model.page_states([page], signals)
+    rows[-1]["capture_seconds"] = round(capture.seconds, 1)
+    print(f"{len(signals)} signals, captured in {capture.seconds:.1f} s of these", flush=True)
     vectors = {}
     for compressor in compressors:
-        with step(f"compress: {compressor.name}", rows):
+        name = " ".join(filter(None, (compressor.name, compressor.options.get("graph"))))
+        with step(f"compress: {name}", rows):
             ready = compressor if compressor.ready else compressor.calibrate([state], model.layer_settings)
-            vectors[compressor.name] = len(model.compress_page(state, ready))
+            vectors[name] = len(model.compress_page(state, ready))
     page.crop((0, 0, 512, 512)).save(folder / "page.png")
     with step("index a page of 512 x 512", rows):
         index = anchorfold.Index.create(folder / "rehearsal.index", model, anchorfold.AnchorFold(ratio=ratio))

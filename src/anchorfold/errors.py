@@ -37,6 +37,10 @@ class BrokenModelError(AnchorFoldError):
     """The model cannot run; the cause is not a page, so further pages would fail too."""
 
 
+class UnreadableAttentionError(BrokenModelError):
+    """The requested attention of the model cannot be captured."""
+
+
 class FilterError(AnchorFoldError):
     """A filter cannot be parsed or does not match the columns of the index."""
 

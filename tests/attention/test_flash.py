@@ -17,10 +17,12 @@ from transformers.integrations.flash_attention import flash_attention_forward
 import anchorfold
 from anchorfold.attention import tap
 from anchorfold.attention.signals import InDegree, LastTextAttention, PropagatedAttention
-from anchorfold.attention.tap import AttentionTap, UnreadableAttentionError, find_attention
+from anchorfold.attention.tap import AttentionTap, find_attention
+from anchorfold.errors import UnreadableAttentionError
 
 NAME = "flash_attention_2"
 SIGNALS = [kind(layer) for kind in (PropagatedAttention, InDegree, LastTextAttention) for layer in (1, 4)]
+SIGNALS.append(PropagatedAttention(0, graph="vision-tower"))
 
 
 def attend(q, k, v, scale, causal, window):

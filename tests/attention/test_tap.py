@@ -10,8 +10,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 import anchorfold
 from anchorfold.attention import graphs, tap
 from anchorfold.attention.signals import InDegree, LastTextAttention, PropagatedAttention
-from anchorfold.attention.tap import AttentionTap, UnreadableAttentionError, find_attention
+from anchorfold.attention.tap import AttentionTap, find_attention
 from anchorfold.core.focus import centrality, visual_graph
+from anchorfold.errors import UnreadableAttentionError
 
 KINDS = ["colpali", "colqwen2", "colqwen2.5", "colqwen3", "colmodernvbert", "nemotron"]
 LAYERS = range(6)

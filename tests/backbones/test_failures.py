@@ -6,8 +6,7 @@ from PIL import Image
 
 import anchorfold
 from anchorfold.attention.signals import PropagatedAttention
-from anchorfold.attention.tap import UnreadableAttentionError
-from anchorfold.errors import BrokenModelError
+from anchorfold.errors import BrokenModelError, UnreadableAttentionError
 from tests.conftest import KINDS
 
 FAILURES = [

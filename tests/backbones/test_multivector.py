@@ -45,10 +45,12 @@ class TestAttach:
         for again, large in zip(encoder.encode_document(images), full, strict=True):
             assert torch.equal(again, large)
 
-    def test_equals_our_own_backbone(self, vision, models, images):
+    @pytest.mark.parametrize("graph", ["attention", "vision-tower"])
+    def test_equals_our_own_backbone(self, vision, models, images, graph):
         kind, encoder = vision
-        expected = models[kind].encode_documents(images, anchorfold.AnchorFold(ratio=0.25))
-        anchorfold.attach(encoder, anchorfold.AnchorFold(ratio=0.25))
+        compressor = anchorfold.AnchorFold(ratio=0.25, graph=graph)
+        expected = models[kind].encode_documents(images, compressor)
+        anchorfold.attach(encoder, compressor)
         try:
             for size in (1, 4):
                 folded = encoder.encode_document(images, batch_size=size)

@@ -66,7 +66,9 @@ def test_pages_and_queries_at_once(retriever, pages, kind):
     model = retriever(kind)
     signals = anchorfold.AnchorFold(ratio=0.3).signals(model.layer_settings)
     states = [next(iter(model.page_states([page], signals))) for page in pages]
-    compressors = anchorfold.AnchorFold(ratio=0.3), anchorfold.SAP(ratio=0.3)
+    compressors = [anchorfold.AnchorFold(ratio=0.3), anchorfold.SAP(ratio=0.3)]
+    if model.layer_settings.tower:
+        compressors.append(anchorfold.AnchorFold(ratio=0.3, graph="vision-tower"))
     encode = [lambda p=p, c=c: model.encode_documents([p], c)[0].vectors for p in pages for c in compressors]
     search: list[Any] = [lambda t=t: model.encode_queries([t])[0] for t in TEXTS]
     search += [lambda: model.explain_query(TEXTS[0]).vectors]

@@ -109,6 +109,7 @@ class GraphKind:
         without_sinks: remove attention to tokens of extreme in-degree in a head.
         value_weighted: multiply attention by the length of the attended token's value and normalise the rows.
             Attention sinks have short values: they receive attention without influence on other tokens.
+        tower: computed in the vision tower, among the patches of an image, instead of in the language layers.
     """
 
     logits: Literal["masked", "unmasked", "mirrored"] = "masked"
@@ -116,6 +117,7 @@ class GraphKind:
     debiased: bool = False
     without_sinks: bool = False
     value_weighted: bool = False
+    tower: bool = False
 
 
 GRAPHS = {
@@ -131,6 +133,8 @@ GRAPHS = {
     "value-weighted": GraphKind(value_weighted=True),
     "value-weighted-symmetric": GraphKind(symmetric=True, value_weighted=True),
     "value-weighted-mirrored-symmetric": GraphKind("mirrored", symmetric=True, value_weighted=True),
+    "vision-tower": GraphKind(tower=True),
+    "vision-tower-symmetric": GraphKind(symmetric=True, tower=True),
 }
 SINK_DEVIATIONS = 3.0  # in-degrees more than this many standard deviations above the mean belong to sinks
 

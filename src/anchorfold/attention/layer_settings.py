@@ -12,6 +12,7 @@ from typing import Any
 from anchorfold.errors import InvalidArgumentError, UncalibratedWarning
 
 CALIBRATION_FILE = "anchorfold.json"
+VISION_TOWER = "vision-tower"  # start of the names of graphs that are read in the vision tower
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class LayerSettings:
         steps: propagation depth K of AnchorFold.
         source: "given", "paper", "shipped", "guess", "calibration", or the path of a calibration file.
         universal: number of learned tokens appended to each page, for models trained with AGC.
+        tower: blocks of the model's vision tower in which all patches of an image attend to each other; 0 if their
+            scores cannot be assigned to visual tokens. Set by the backbone.
 
     Examples:
         >>> LayerSettings(window=(11, 14), sap_window=(9, 12), layers=18).steps
@@ -37,14 +40,32 @@ class LayerSettings:
     steps: int = 6
     source: str = "given"
     universal: int = 0
+    tower: int = 0
 
     def __post_init__(self) -> None:
         for name, (first, last) in (("window", self.window), ("sap_window", self.sap_window)):
             if not 0 <= first <= last < self.layers:
                 raise ValueError(f"{name} {first}-{last} is not within {self.layers} layers.")
 
+    def describe(self, graph: str | None = None) -> str:
+        """Return the layers that a method reads with this graph as readable text.
+
+        Examples:
+            >>> LayerSettings((25, 32), (26, 33), layers=36, tower=4).describe("vision-tower")
+            'blocks 2-2 of 4 in the vision tower, 6 steps'
+        """
+        if not (graph or "").startswith(VISION_TOWER):
+            return str(self)
+        first, last = self.tower_window
+        return f"blocks {first}-{last} of {self.tower} in the vision tower, {self.steps} steps"
+
     def __str__(self) -> str:
         return f"layers {self.window[0]}-{self.window[1]}, {self.steps} steps ({describe_source(self.source)})"
+
+    @property
+    def tower_window(self) -> tuple[int, int]:
+        """First and last block of the vision tower to read, numbered among its `tower` blocks."""
+        return window_by_depth(self.tower)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LayerSettings:
@@ -79,15 +100,22 @@ def describe_source(source: str) -> str:
 
 
 def default_settings(family: str, layers: int) -> LayerSettings:
-    """Return the paper's settings of a model family, or the window at 70 to 90 % of the depth.
-
-    Most calibrated windows of the paper are in that range.
-    """
+    """Return the paper's settings of a model family, or the window at 70 to 90 % of the depth."""
     if family in PAPER and PAPER[family].layers == layers:
         return PAPER[family]
+    window = window_by_depth(layers)
+    return LayerSettings(window, window, layers, source="guess")
+
+
+def window_by_depth(layers: int) -> tuple[int, int]:
+    """Return the first and last layer at 70 to 90 % of the depth, where most calibrated windows of the paper are.
+
+    Examples:
+        >>> window_by_depth(27), window_by_depth(4)
+        ((18, 23), (2, 2))
+    """
     first = min(math.floor(0.7 * layers), layers - 1)
-    last = min(first + math.ceil(0.2 * layers), layers) - 1
-    return LayerSettings((first, last), (first, last), layers, source="guess")
+    return first, min(first + math.ceil(0.2 * layers), layers) - 1
 
 
 def settings_for(family: str, layers: int, *files: Path, shipped: Path | None = None) -> LayerSettings:
@@ -143,5 +171,5 @@ def require_depth(settings: LayerSettings, layers: int) -> LayerSettings:
 def write_settings(path: Path, settings: LayerSettings) -> None:
     """Write a calibration file and create its parent folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = {k: v for k, v in asdict(settings).items() if k != "source"}
+    data = {k: v for k, v in asdict(settings).items() if k not in ("source", "tower")}
     path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")

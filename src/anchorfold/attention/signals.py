@@ -25,7 +25,7 @@ class PropagatedAttention:
     """Score `(N,)` of the layer after `steps` steps of Recursive Attention Propagation; its mean is 1.
 
     Attributes:
-        layer: number of the attention layer.
+        layer: number of the attention layer, or of the block among those with full attention in the vision tower.
         steps: propagation depth K.
         graph: name of the visual graph, one of `GRAPHS`; "attention" is the paper's.
     """
@@ -36,9 +36,14 @@ class PropagatedAttention:
 
     @property
     def suits_causal(self) -> bool:
-        """Whether the graph corrects for a causal mask."""
+        """Whether the graph corrects for a causal mask, or has none."""
         kind = GRAPHS[self.graph]
-        return kind.logits != "masked" or kind.debiased
+        return kind.logits != "masked" or kind.debiased or kind.tower
+
+    @property
+    def tower(self) -> bool:
+        """Whether it is read in the vision tower."""
+        return GRAPHS[self.graph].tower
 
     @classmethod
     def measure(cls, requests: Sequence[Self], view: LayerView) -> dict[Self, Tensor]:
@@ -63,6 +68,7 @@ class InDegree:
 
     layer: int
     suits_causal: ClassVar[bool] = False
+    tower: ClassVar[bool] = False
 
     @classmethod
     def measure(cls, requests: Sequence[Self], view: LayerView) -> dict[Self, Tensor]:
@@ -87,6 +93,7 @@ class LastTextAttention:
     layer: int
     tokens: int = 1
     suits_causal: ClassVar[bool] = False
+    tower: ClassVar[bool] = False
 
     @classmethod
     def measure(cls, requests: Sequence[Self], view: LayerView) -> dict[Self, Tensor]:

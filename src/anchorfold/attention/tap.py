@@ -14,11 +14,9 @@ capture attention of the same model wait, and passes of threads without the lock
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,10 +24,12 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 
+from anchorfold.attention.capture_time import timed
 from anchorfold.attention.graphs import LayerView
 from anchorfold.attention.model_lock import current_thread_only, model_lock
 from anchorfold.attention.signals import Signal
-from anchorfold.errors import BrokenModelError
+from anchorfold.attention.vision_tower import TowerScores, find_tower, image_views
+from anchorfold.errors import UnreadableAttentionError
 
 _OBSERVERS = "_anchorfold_observers"
 
@@ -40,17 +40,14 @@ _open_taps: Counter[str] = Counter()  # per wrapped attention function
 _wrapping = threading.Lock()
 
 
-class UnreadableAttentionError(BrokenModelError):
-    """The requested attention of the model cannot be captured."""
-
-
 class AttentionTap:
     """Context manager that captures signals from a model's attention layers.
 
     Args:
         model: the model to run inside the block.
         layers: attention modules of its language layers, in order.
-        signals: values to compute; other layers do no extra work.
+        signals: values to compute; other layers do no extra work. Layers of signals of the vision tower are numbers of
+            its blocks with full attention.
         gradients: whether gradients flow through the captured values, for training.
     """
 
@@ -58,15 +55,14 @@ class AttentionTap:
         self, model: nn.Module, layers: Sequence[nn.Module], signals: Iterable[Signal], gradients: bool = False
     ) -> None:
         self.model, self.layers, self.gradients = model, list(layers), gradients
-        self.signals_by_layer: dict[int, list[Signal]] = {}
-        for signal in dict.fromkeys(signals):
-            if not 0 <= signal.layer < len(self.layers):
-                raise UnreadableAttentionError(f"{signal} is out of range: the model has {len(self.layers)} layers.")
-            self.signals_by_layer.setdefault(signal.layer, []).append(signal)
-        self.pages: list[dict[Signal, Tensor]] = []
+        signals = list(dict.fromkeys(signals))
+        self._tower = _tower_scores(model, [signal for signal in signals if signal.tower])
+        self._by_layer = _group_by_layer([signal for signal in signals if not signal.tower], len(self.layers), "layers")
+        self._pages: list[dict[Signal, Tensor]] = []
         self._visual: list[Tensor] | None = None
         self._valid: list[Tensor] = []
-        self._captured: set[int] = set()
+        self._observers = self._language_observers() | self._tower_observers()
+        self._captured: set[nn.Module] = set()
         self._open = ExitStack()
 
     def set_visual_tokens(self, visual: Tensor, attention_mask: Tensor | None = None) -> None:
@@ -80,57 +76,109 @@ class AttentionTap:
         self._valid = [row.nonzero().flatten() for row in valid]
         # Positions among the page's own tokens: padding is removed before signals are computed.
         self._visual = [v[keep].nonzero().flatten() for v, keep in zip(visual.bool(), self._valid, strict=True)]
-        self.pages = [{} for _ in self._visual]
+        self._pages = [{} for _ in self._visual]
         self._captured = set()
+        if self._tower is not None:
+            self._tower.reset()
+
+    @property
+    def pages(self) -> list[dict[Signal, Tensor]]:
+        """Signals `(N,)` of the visual tokens of each page in the last forward pass."""
+        if self._tower is not None and self._tower.complete and self._visual is not None:
+            scores = self._tower.tokens([len(visual) for visual in self._visual])
+            for page, values in zip(self._pages, scores, strict=True):
+                page.update(values)
+            self._tower.reset()
+        return self._pages
 
     def __enter__(self) -> Self:
-        if self.signals_by_layer:
-            observers = {self.layers[number]: self._observer(number) for number in self.signals_by_layer}
-            for module in observers:
-                _require_readable(module)
-            self._open.enter_context(_observed(self.model, observers))
+        for module in self._observers:
+            _require_readable(module)
+        if self._observers:
+            self._open.enter_context(_observed(self.model, self._observers))
+        if self._tower is not None:
+            self._open.enter_context(self._tower.reading_shapes())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._open.close()
-        missing = set(self.signals_by_layer) - self._captured
+        missing = self._observers.keys() - self._captured
         if kind is None and self._visual is not None and missing:
             raise UnreadableAttentionError(
-                f"cannot capture the attention of {type(self.model).__name__}: layers {sorted(missing)} do not use "
-                "transformers' AttentionInterface."
+                f"cannot capture the attention of {type(self.model).__name__}: {len(missing)} of its attention modules "
+                "do not use transformers' AttentionInterface."
             )
 
-    def _observer(self, number: int) -> Observer:
+    def _language_observers(self) -> dict[nn.Module, Observer]:
+        return {self.layers[number]: self._observer(number, signals) for number, signals in self._by_layer.items()}
+
+    def _observer(self, number: int, signals: list[Signal]) -> Observer:
         module = self.layers[number]
-        signals = self.signals_by_layer[number]
         kinds = {type(s): [r for r in signals if type(r) is type(s)] for s in signals}
 
-        @torch.enable_grad() if self.gradients else torch.no_grad()  # type: ignore[untyped-decorator]
-        def observe(
-            query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kwargs: dict[str, Any]
-        ) -> None:  # fmt: skip
-            if self._visual is None:
-                raise UnreadableAttentionError("call set_visual_tokens() before the model runs.")
-            self._captured.add(number)
+        @timed
+        @torch.enable_grad() if self.gradients else torch.no_grad()
+        def observe(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:
+            visual_tokens = self._require_visual_tokens()
+            self._captured.add(module)
             causal = kwargs.get("is_causal")
             causal = getattr(module, "is_causal", True) if causal is None else causal
             scaling = kwargs.get("scaling") or query.shape[-1] ** -0.5
-            for b, (visual, valid) in enumerate(zip(self._visual, self._valid, strict=True)):
+            for b, (visual, valid) in enumerate(zip(visual_tokens, self._valid, strict=True)):
                 if not len(visual):
                     continue
                 allowed = _allowed(mask, b, valid, bool(causal), kwargs.get("sliding_window"))
                 query_b, key_b, value_b = (t[b].index_select(1, valid) for t in (query, key, value))
                 view = LayerView(query_b, key_b, scaling, visual, allowed, value_b)
                 for kind, requests in kinds.items():
-                    self.pages[b].update(kind.measure(requests, view))  # type: ignore[arg-type]
+                    self._pages[b].update(kind.measure(requests, view))  # type: ignore[arg-type]
 
-        def timed(query: Tensor, *args: Any) -> None:
-            with _timed(query.device):
-                observe(query, *args)
+        return observe
 
-        return timed
+    def _tower_observers(self) -> dict[nn.Module, Observer]:
+        if self._tower is None:
+            return {}
+        scores = self._tower
+
+        def observer(number: int) -> Observer:
+            @timed
+            @torch.no_grad()
+            def observe(query: Tensor, key: Tensor, _: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:
+                self._require_visual_tokens()
+                self._captured.add(scores.tower.blocks[number])
+                scores.measure(number, image_views(query, key, mask, kwargs))
+
+            return observe
+
+        return {scores.tower.blocks[number]: observer(number) for number in {s.layer for s in scores.signals}}
+
+    def _require_visual_tokens(self) -> list[Tensor]:
+        if self._visual is None:
+            raise UnreadableAttentionError("call set_visual_tokens() before the model runs.")
+        return self._visual
+
+
+def _group_by_layer(signals: list[Signal], layers: int, kind: str) -> dict[int, list[Signal]]:
+    """Group signals by layer; raise if a layer does not exist."""
+    groups: dict[int, list[Signal]] = {}
+    for signal in signals:
+        if not 0 <= signal.layer < layers:
+            raise UnreadableAttentionError(f"{signal} is out of range: the model has {layers} {kind}.")
+        groups.setdefault(signal.layer, []).append(signal)
+    return groups
+
+
+def _tower_scores(model: nn.Module, signals: list[Signal]) -> TowerScores | None:
+    """Return the collector of signals of the vision tower; None without signals."""
+    if not signals:
+        return None
+    tower = find_tower(model)
+    if tower is None:
+        raise UnreadableAttentionError(f"{type(model).__name__} has no vision tower: choose another graph.")
+    _group_by_layer(signals, len(tower.blocks), "blocks with full attention in its vision tower")
+    return TowerScores(tower, signals)
 
 
 def find_attention(model: nn.Module, run: Callable[[], object], tokens: int) -> list[nn.Module]:
@@ -143,52 +191,6 @@ def find_attention(model: nn.Module, run: Callable[[], object], tokens: int) -> 
     with _observed(model, {module: observer(module) for module in model.modules()}):
         run()
     return list(modules)
-
-
-class CaptureTime:
-    """Time that taps spend on signals; read `seconds` after the device has finished."""
-
-    def __init__(self) -> None:
-        self.spans: list[tuple[Any, Any]] = []
-
-    @property
-    def seconds(self) -> float:
-        """Total over all layers."""
-        return sum(
-            float(began.elapsed_time(ended) / 1000 if isinstance(began, torch.cuda.Event) else ended - began)
-            for began, ended in self.spans
-        )
-
-
-_capture_time: ContextVar[CaptureTime | None] = ContextVar("capture time", default=None)
-
-
-@contextmanager
-def measure_capture_time() -> Iterator[CaptureTime]:
-    """Measure the capture time of taps in the current thread inside the block."""
-    token = _capture_time.set(measured := CaptureTime())
-    try:
-        yield measured
-    finally:
-        _capture_time.reset(token)
-
-
-@contextmanager
-def _timed(device: torch.device) -> Iterator[None]:
-    """Record the duration of the block. On a GPU with events: synchronising would change the total."""
-    measured = _capture_time.get()
-    if measured is None:
-        yield
-    elif device.type == "cuda":
-        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        began.record()
-        yield
-        ended.record()
-        measured.spans.append((began, ended))
-    else:
-        start = time.perf_counter()
-        yield
-        measured.spans.append((start, time.perf_counter()))
 
 
 class _ObservedAttention:

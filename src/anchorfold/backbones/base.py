@@ -7,7 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -22,6 +22,7 @@ from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.attention.model_lock import current_thread_only, model_lock
 from anchorfold.attention.signals import Signal
 from anchorfold.attention.tap import AttentionTap
+from anchorfold.attention.vision_tower import find_tower
 from anchorfold.backbones.encoder import ExplainedQuery, label_tokens
 from anchorfold.backbones.failures import preparing_pages, running_model
 from anchorfold.backbones.weights import calibration_file, model_kind, weights_fingerprint
@@ -59,6 +60,7 @@ class BackboneEncoder(ABC):
 
     def __init__(self, model: Any, layer_settings: LayerSettings, name: str) -> None:
         self.model = model.eval()
+        self._tower_blocks = len(tower.blocks) if (tower := find_tower(model)) else 0
         self.layer_settings = layer_settings
         self.name = name
         self.load_options: dict[str, Any] = {}  # options that `load` requires besides the name
@@ -107,6 +109,16 @@ class BackboneEncoder(ABC):
         """Precision of the model."""
         dtype: torch.dtype = next(self.model.parameters()).dtype
         return dtype
+
+    @property
+    def layer_settings(self) -> LayerSettings:
+        """Layers whose attention compressors read."""
+        return self._layer_settings
+
+    @layer_settings.setter
+    def layer_settings(self, settings: LayerSettings) -> None:
+        # The vision tower belongs to the model and not to a calibration.
+        self._layer_settings = replace(settings, tower=self._tower_blocks)
 
     @cached_property
     def dim(self) -> int:

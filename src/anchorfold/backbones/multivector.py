@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.attention.model_lock import current_thread_only, model_lock
-from anchorfold.attention.tap import AttentionTap, UnreadableAttentionError, find_attention
+from anchorfold.attention.tap import AttentionTap, find_attention
 from anchorfold.backbones.base import BackboneEncoder, PageBatch
 from anchorfold.backbones.checkpoint import Checkpoint
 from anchorfold.backbones.encoder import label_tokens
@@ -23,7 +23,7 @@ from anchorfold.backbones.failures import running_model
 from anchorfold.backbones.page_grids import patch_grids
 from anchorfold.backbones.weights import check_loaded, require_safetensors
 from anchorfold.compressors import Compressor
-from anchorfold.errors import CheckpointError, MissingExtraError
+from anchorfold.errors import CheckpointError, MissingExtraError, UnreadableAttentionError
 from anchorfold.page import PageState
 
 _FAMILIES = {

@@ -88,7 +88,9 @@ def layer_settings(settings: IndexSettings) -> str:
     """Format the layer settings of an index with their source."""
     from anchorfold.attention.layer_settings import LayerSettings
 
-    return "not recorded" if settings.layers is None else str(LayerSettings.from_dict(settings.layers))
+    if settings.layers is None:
+        return "not recorded"
+    return LayerSettings.from_dict(settings.layers).describe(settings.options.get("graph"))
 
 
 def info_as_json(info: IndexInfo, settings: IndexSettings) -> dict[str, Any]:

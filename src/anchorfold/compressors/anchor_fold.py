@@ -28,14 +28,16 @@ class AnchorFold(BudgetCompressor):
         ratio: share of a page's vectors to keep, in (0, 1].
         cap: maximum vectors per page. Give either `ratio` or `cap`.
         steps: propagation depth K; the backbone's calibrated value (6 in the paper) if None.
-        window: first and last layer, zero-based, inclusive; the backbone's calibrated window if None.
+        window: first and last layer, zero-based, inclusive; the backbone's calibrated window if None. With a graph of
+            the vision tower: first and last of its blocks with full attention; at 70-90 % of their number if None.
         anchors: "centrality"; "random" with `seed` (ablation without centrality selection); or "similarity" (not in the
             paper): centrality in the page's similarity graph instead of attention, if only vectors are available. It
             also determines the weights.
         folding: False keeps the vectors of the anchors only (ablation without folding).
         weights: "centrality", or "uniform" (ablation without centrality weighting).
         graph: visual attention graph of the centrality, one of `anchorfold.attention.graphs.GRAPHS`; "attention" is the
-            paper's. "symmetric" is robust to attention sinks; "unmasked" and "mirrored" are for causal backbones.
+            paper's. "symmetric" is robust to attention sinks; "unmasked" and "mirrored" are for causal backbones;
+            "vision-tower" is read before the language layers.
         seed: seed of random anchors, which differ between pages.
 
     Examples:
@@ -83,9 +85,20 @@ class AnchorFold(BudgetCompressor):
         """Return the layer scores of the window at depth K; nothing for the similarity graph."""
         if self.anchors == "similarity":
             return ()
-        first, last = self.window or settings.window
+        if reason := self.unsupported_reason(settings):
+            raise InvalidArgumentError(reason)
+        first, last = self.window or (settings.tower_window if GRAPHS[self.graph].tower else settings.window)
         steps = self.steps or settings.steps
         return [PropagatedAttention(layer, steps, self.graph) for layer in range(first, last + 1)]
+
+    def unsupported_reason(self, settings: LayerSettings) -> str | None:
+        """Reject graphs of the vision tower for models without one."""
+        if settings.tower or self.anchors == "similarity" or not GRAPHS[self.graph].tower:
+            return None
+        return (
+            f"the graph {self.graph} requires a vision tower whose patches correspond to the visual tokens, which this "
+            "model does not have: choose another graph."
+        )
 
     def reduce(self, page: PageState, m: int, settings: LayerSettings) -> CompressedPage:
         """Select anchors by centrality and fold the page onto them."""

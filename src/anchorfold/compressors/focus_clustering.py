@@ -49,6 +49,10 @@ class FocusClustering(SemanticClustering):
         """Return the signals of AnchorFold."""
         return self._anchor_fold.signals(settings)
 
+    def unsupported_reason(self, settings: LayerSettings) -> str | None:
+        """Return the reason of AnchorFold."""
+        return self._anchor_fold.unsupported_reason(settings)
+
     def reduce(self, page: PageState, m: int, settings: LayerSettings) -> CompressedPage:
         """Cluster by centrality and merge each cluster."""
         weights = page.mean_signal(self.signals(settings)).to(page.embeddings).sqrt()

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from anchorfold.attention.tap import measure_capture_time
+from anchorfold.attention.capture_time import measure_capture_time
 from anchorfold.backbones.base import BackboneEncoder
 from anchorfold.compressors import Compressor
 from anchorfold.errors import AnchorFoldError, CausalBackboneWarning, UncalibratedWarning
