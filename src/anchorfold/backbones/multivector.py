@@ -16,20 +16,17 @@ from torch import Tensor, nn
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.attention.model_lock import current_thread_only, model_lock
 from anchorfold.attention.tap import AttentionTap, find_attention
+from anchorfold.backbones import colpali_engine, colqwen_layouts
 from anchorfold.backbones.base import BackboneEncoder, PageBatch
 from anchorfold.backbones.checkpoint import Checkpoint
 from anchorfold.backbones.encoder import label_tokens
 from anchorfold.backbones.failures import running_model
-from anchorfold.backbones.page_grids import patch_grids
+from anchorfold.backbones.page_grids import image_token_id, patch_grids
 from anchorfold.backbones.weights import check_loaded, require_safetensors
 from anchorfold.compressors import Compressor
 from anchorfold.errors import CheckpointError, MissingExtraError, UnreadableAttentionError
 from anchorfold.page import PageState
 
-_FAMILIES = {
-    "qwen2_vl": "colqwen2", "qwen2_5_vl": "colqwen2.5", "qwen3_vl": "colqwen3", "qwen3_5": "colqwen3.5",
-    "colqwen3_5": "colqwen3.5", "gemma3": "colgemma3",
-}  # fmt: skip
 _ATTACHED = "_anchorfold_attached"
 
 
@@ -54,7 +51,7 @@ class MultiVectorBackbone(BackboneEncoder):
         self._layers = _language_layers(encoder)
         self._dense = [m for m in encoder if type(m).__name__ == "Dense"]
         kind = getattr(self._inner.config, "model_type", "multivector")
-        settings = checkpoint.choose_layer_settings(_FAMILIES.get(kind, kind), len(self._layers), encoder)
+        settings = checkpoint.choose_layer_settings(_family(kind), len(self._layers), encoder)
         super().__init__(encoder, settings, checkpoint.name)
 
     @property
@@ -114,12 +111,11 @@ class MultiVectorBackbone(BackboneEncoder):
         masks = (module for module in self.encoder if type(module).__name__ == "MultiVectorMask")
         mask = next(masks, lambda features, task: features)
         scored: Tensor = mask(dict(features), task="document")["attention_mask"].bool()
-        token = getattr(self.encoder[0].processor, "image_token_id", None)
-        token = token if token is not None else getattr(self._inner.config, "image_token_id", None)
-        if token is None or not _has_images(features):
+        if not _has_images(features):
             return scored
-        images: Tensor = features["input_ids"] == token
-        return images & scored
+        token = image_token_id(self.encoder[0].processor)
+        token = getattr(self._inner.config, "image_token_id", None) if token is None else token
+        return scored if token is None else (features["input_ids"] == token) & scored
 
     @contextmanager
     def _projection_input(self) -> Iterator[list[Tensor]]:
@@ -244,6 +240,13 @@ def load_encoder(checkpoint: Checkpoint) -> Any:
     )  # fmt: skip
     check_loaded(encoder[0].auto_model, checkpoint.name, revision=checkpoint.revision, **safe)
     return encoder
+
+
+def _family(model_type: str) -> str:
+    """Return the family of a base model, whose layer settings apply to it; its type for others."""
+    if model_type in colqwen_layouts.LAYOUTS:
+        return colqwen_layouts.LAYOUTS[model_type].family
+    return colpali_engine.LAYOUTS[model_type].head.family if model_type in colpali_engine.LAYOUTS else model_type
 
 
 def _has_images(features: dict[str, Any]) -> bool:

@@ -31,6 +31,15 @@ def patch_grids(processor: Any, inputs: dict[str, Any]) -> list[PatchGrid | None
     return [_tiles(processor.tokenizer, ids, side) for ids in inputs["input_ids"].tolist()]
 
 
+def image_token_id(processor: Any) -> int | None:
+    """Return the token of a visual token in a processor's prompts, or None if it has none.
+
+    Gemma's processor has another token in `image_token`, for the position before the image.
+    """
+    token = getattr(processor.tokenizer, "image_token", None) or getattr(processor, "image_token", None)
+    return None if token is None else int(processor.tokenizer.convert_tokens_to_ids(token))
+
+
 def _tiles(tokenizer: Any, ids: list[int], side: int) -> PatchGrid:
     """Return the grid of square tiles in reading order and the whole page, or of the page alone without marks."""
     tokens = tokenizer.convert_ids_to_tokens(sorted(set(ids)))

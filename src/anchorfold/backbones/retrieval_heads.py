@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from anchorfold.attention.layer_settings import LayerSettings
 from anchorfold.backbones.base import PageBatch, PromptedEncoder
 from anchorfold.backbones.checkpoint import Backbone, Checkpoint
-from anchorfold.backbones.page_grids import patch_grids
+from anchorfold.backbones.page_grids import image_token_id, patch_grids
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class RetrievalHead(PromptedEncoder):
         inputs = self._to_device(encoded)
         inputs.pop("labels", None)
         mask = inputs["attention_mask"]
-        visual = (inputs["input_ids"] == self._image_token()) & mask.bool()
+        visual = (inputs["input_ids"] == image_token_id(self.processor)) & mask.bool()
         return PageBatch(inputs, visual, mask, patch_grids(self.processor, inputs))
 
     def prepare_queries(self, texts: Sequence[str]) -> tuple[dict[str, Any], Tensor]:
@@ -118,11 +118,6 @@ class RetrievalHead(PromptedEncoder):
             for content in contents
         ]
         return self.processor(text=prompts, return_tensors="pt", padding=True, **images)
-
-    def _image_token(self) -> int:
-        # Gemma's processor names the token before the image; other `image_token_id` exist since transformers 5.15.
-        token = getattr(self.tokenizer, "image_token", None) or self.processor.image_token
-        return int(self.tokenizer.convert_tokens_to_ids(token))
 
     def _to_device(self, inputs: Any) -> dict[str, Any]:
         moved = {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in inputs.items()}
