@@ -127,7 +127,7 @@ class TestCalibrate:
         model = models["colqwen2.5"]
         calibration = calibrate(model, [("net revenue", images[0])], depths=(2,))
         window = calibration.settings.window
-        assert list(calibration.graphs) == list(OTHER_GRAPHS[model.is_causal])
+        assert list(calibration.graphs) == [*OTHER_GRAPHS[model.is_causal], "vision-tower"]
         (page,) = model.encode_documents(images[:1], AnchorFold(0.2, window=window, steps=2, graph="symmetric"))
         (full,) = model.encode_documents(images[:1])
         (query,) = model.encode_queries(["net revenue"])

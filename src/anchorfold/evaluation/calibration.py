@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anchorfold.attention.layer_settings import LayerSettings
+from anchorfold.attention.layer_settings import VISION_TOWER, LayerSettings
 from anchorfold.attention.signals import InDegree, PropagatedAttention, Signal
 from anchorfold.backbones.base import BackboneEncoder, PageImage
 from anchorfold.compressors import SAP, AnchorFold, Compressor, FullIndex, compressor_names, required_signals
@@ -170,7 +170,7 @@ class CalibrationPair:
         small = compressor.compress(self.page, self.settings)
         return float(retention(self.full, maxsim([self.query], [small])[0, 0]))
 
-    def fold_retention(self, window: tuple[int, int], steps: int, **options: Any) -> float:
+    def fold_retention(self, window: tuple[int, int] | None, steps: int, **options: Any) -> float:
         """Return the score retention of AnchorFold at the calibration ratio."""
         return self.retention(AnchorFold(CALIBRATION_RATIO, window=window, steps=steps, **options))
 
@@ -217,20 +217,20 @@ def calibrate(
     windows = {k: choose_window(profiles[k], rho) for k in depths}
     values: dict[int, list[float]] = {k: [] for k in depths}
     random: dict[int, list[float]] = {k: [] for k in depths}
-    others = OTHER_GRAPHS[model.is_causal]
+    others = OTHER_GRAPHS[model.is_causal] + ((VISION_TOWER,) if model.layer_settings.tower else ())
     by_graph: dict[str, dict[int, list[float]]] = {graph: {k: [] for k in depths} for graph in others}
-    joint = [
-        PropagatedAttention(i, k, graph)
+    candidates = [
+        AnchorFold(CALIBRATION_RATIO, steps=k, window=_graph_window(graph, windows[k]), graph=graph)
         for graph in (PAPER_GRAPH, *others)
-        for k, (first, last) in windows.items()
-        for i in range(first, last + 1)
+        for k in depths
     ]
+    joint = required_signals(candidates, model.layer_settings)
     for pair in encode_pairs(model, pairs, joint):
         for k in depths:
             values[k].append(pair.fold_retention(windows[k], k))
             random[k].append(pair.fold_retention(windows[k], k, anchors="random"))
             for graph, retained in by_graph.items():
-                retained[k].append(pair.fold_retention(windows[k], k, graph=graph))
+                retained[k].append(pair.fold_retention(_graph_window(graph, windows[k]), k, graph=graph))
     depth = choose_depth(values)
     settings = LayerSettings(
         windows[depth], choose_window(sap_profile, rho), len(layers), depth, source="calibration",
@@ -238,6 +238,11 @@ def calibrate(
     )  # fmt: skip
     graphs = {graph: retained[depth] for graph, retained in by_graph.items()}
     return Calibration(settings, profiles, sap_profile, windows, values, random[depth], graphs)
+
+
+def _graph_window(graph: str, window: tuple[int, int]) -> tuple[int, int] | None:
+    """Return the window of a graph: the given one in the language layers, the default one in the vision tower."""
+    return None if graph == VISION_TOWER else window
 
 
 @torch.no_grad()
