@@ -2,14 +2,13 @@
 
     python -m benchmarks.overhead                 # about five minutes on two cores
     python -m benchmarks.overhead --graph mirrored-symmetric
-    python -m benchmarks.overhead --graphs [--causal]   # AnchorFold with every graph, about a minute
+    python -m benchmarks.graph_overhead           # AnchorFold with every graph
 
 No checkpoint is needed: time does not depend on the weights. For each backbone, a few language layers of the
 original width are created, and encoding is timed with and without each compressor, interleaved in one run. The
 cost per captured layer and of the compression itself is extrapolated to the full depth with the window of the
 paper. The vision tower is omitted, so every overhead is overestimated. Memory overhead is the difference
-between the peak memory of two processes. With --graphs, queries and keys of one layer are captured once, and the
-computation of each graph is timed on them.
+between the peak memory of two processes.
 """
 
 from __future__ import annotations
@@ -20,16 +19,15 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 import torch
 from transformers import LlamaConfig, LlamaModel
 
 import anchorfold
-from anchorfold.attention.graphs import GRAPHS, LayerView
+from anchorfold.attention.graphs import GRAPHS
 from anchorfold.attention.layer_settings import PAPER, LayerSettings
 from anchorfold.attention.signals import InDegree, LastTextAttention, PropagatedAttention, Signal
 from anchorfold.attention.tap import AttentionTap
@@ -39,7 +37,6 @@ from anchorfold.page import PageState
 
 PAPER_RATIO = 1.109
 BAR_RATIO, BAR_MEGABYTES = 1.03, 200
-BAR_GRAPH_RATIO = 1.02
 TEXT_TOKENS = 24
 
 
@@ -190,58 +187,6 @@ def measure(width: Width, layers: int, n: int, rounds: int) -> dict[str, float]:
     return ratios
 
 
-@dataclass(frozen=True)
-class CapturedView:
-    """Signal that stores the attention inputs of its layer."""
-
-    layer: int
-    views: ClassVar[list[LayerView]] = []
-
-    @classmethod
-    def measure(cls, requests: Sequence[CapturedView], view: LayerView) -> dict[CapturedView, torch.Tensor]:
-        """Store the view; the values are not used."""
-        cls.views.append(view)
-        return dict.fromkeys(requests, torch.zeros(len(view.visual)))
-
-
-def measure_graphs(width: Width, n: int, rounds: int, causal: bool) -> dict[str, float]:
-    """Return the time of AnchorFold relative to encoding alone at full depth, for every graph."""
-    stack = Stack(width, 1, n, causal)
-    settings = PAPER[width.family]
-    stack.tapped(CapturedView)  # type: ignore[arg-type]
-    view = CapturedView.views.pop()
-    state, local = page_state(stack, "anchorfold")
-    tasks: dict[str, Callable[[], object]] = {
-        name: partial(PropagatedAttention.measure, [PropagatedAttention(0, settings.steps, name)], view)
-        for name in GRAPHS
-    }
-    tasks["compress"] = lambda: anchorfold.AnchorFold(ratio=RATIO).compress(
-        PageState(state.hidden, state.project, state.signals), local
-    )
-    times: dict[str, list[float]] = {name: [] for name in ("plain", *tasks)}
-    for _ in range(rounds):
-        times["plain"].append(seconds(stack.encode))
-        for name, task in tasks.items():
-            times[name].append(seconds(task))
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    layers = window_layers("anchorfold", settings)
-    whole = medians["plain"] * settings.layers
-    return {name: 1 + (medians[name] * layers + medians["compress"]) / whole for name in GRAPHS}
-
-
-def compare_graphs(widths: Sequence[Width], n: int, rounds: int, causal: bool) -> bool:
-    """Print the overhead of every graph and return whether all are below the bar."""
-    ratios = {width.family: measure_graphs(width, n, rounds, causal) for width in widths}
-    attention = "causal" if causal else "bidirectional"
-    print(f"AnchorFold relative to encoding alone, N = {n}, ratio {RATIO}, {attention} layers, float32 on CPU")
-    print("| graph | " + " | ".join(ratios) + " |\n" + "|---" * (len(ratios) + 1) + "|")
-    for name in GRAPHS:
-        print(f"| {name} | " + " | ".join(f"{values[name]:.4f}x" for values in ratios.values()) + " |")
-    worst = max(value for values in ratios.values() for value in values.values())
-    print(f"bar: below {BAR_GRAPH_RATIO}x: worst {worst:.4f}x, {'met' if worst < BAR_GRAPH_RATIO else 'MISSED'}")
-    return worst < BAR_GRAPH_RATIO
-
-
 def peak_megabytes(width: Width, n: int, tapped: bool) -> float:
     """Return the peak resident memory of a process that encodes one page, with or without AnchorFold."""
     unit = 2**20 if sys.platform == "darwin" else 2**10  # macOS counts bytes, Linux kilobytes
@@ -268,14 +213,11 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=2, help="language layers to build")
     parser.add_argument("--tokens", type=int, default=768, help="visual tokens of the page")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--graph", choices=GRAPHS, default="attention", help="visual graph of anchorfold")
+    language = [name for name, kind in GRAPHS.items() if not kind.tower]
+    parser.add_argument("--graph", choices=language, default="attention", help="visual graph of anchorfold")
     parser.add_argument("--only", choices=[w.family for w in WIDTHS], help="one backbone")
-    parser.add_argument("--graphs", action="store_true", help="compare all graphs of anchorfold")
-    parser.add_argument("--causal", action="store_true", help="with --graphs: layers with a causal mask")
     arguments = parser.parse_args()
     widths = [w for w in WIDTHS if arguments.only in (None, w.family)]
-    if arguments.graphs:
-        sys.exit(not compare_graphs(widths, arguments.tokens, arguments.rounds, arguments.causal))
     KIND["anchorfold"] = partial(PropagatedAttention, graph=arguments.graph)
     COMPRESSORS["anchorfold"] = partial(anchorfold.AnchorFold, ratio=RATIO, graph=arguments.graph)
     names = [*COMPRESSORS, "output_attentions"]
