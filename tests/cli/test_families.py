@@ -57,3 +57,11 @@ def test_every_family(checkpoint, reports, tmp_path, kind, graph):
     assert "annual.pdf page" in run("explain", index, "net revenue", "-o", tmp_path / "why.png")
     with Image.open(tmp_path / "why.png") as heatmap:
         assert min(heatmap.size) > 100
+
+
+def test_truncated_dimensions(checkpoints, reports, tmp_path):
+    index = tmp_path / "my.index"
+    run("index", reports, "-o", index, "--model", checkpoints["colgemma3"], "--ratio", 0.5, "--dim", 8)
+    assert json.loads(run("info", index, "--json"))["settings"]["dim"] == 8
+    hits = json.loads(run("search", index, "net revenue", "--mode", "visual", "--json"))
+    assert sorted(hit["page"] for hit in hits["results"]) == [1, 2]

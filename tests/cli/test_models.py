@@ -12,6 +12,7 @@ from anchorfold.backbones.nano.config import NanoConfig
 from anchorfold.backbones.nano.query import WEIGHTS
 from anchorfold.backbones.weights import calibration_folder
 from anchorfold.cli.app import app, load_commands
+from anchorfold.testing import tiny
 
 load_commands()
 
@@ -32,9 +33,18 @@ def test_one_line_per_model():
     for model in KNOWN:
         (line,) = [line for line in output.splitlines() if line.startswith(f"{model.name} ")]
         assert model.licence in line
+        assert f" {model.dim}" in line
         assert ("causal" in line) == model.causal
     assert "11-14, 6" in output
     assert "the paper" in output
+
+
+def test_every_family_is_listed():
+    """Families of the tiny checkpoints under their names in the catalogue."""
+    names = {"colvec": "colqwen3.5", "colqwen2-engine": "colqwen2", "colultravbert": "ultravbert"}
+    kinds = {names.get(kind, kind) for kind in (*tiny.MAKERS, *tiny.MULTIVECTOR_MAKERS)}
+    assert kinds | {"nano"} == {model.family for model in KNOWN}
+    assert all(model.licence and model.dim for model in KNOWN)
 
 
 def test_as_json():
