@@ -88,7 +88,6 @@ class CapturedView:
     """Signal that stores the attention inputs of its layer."""
 
     layer: int
-    tower: ClassVar[bool] = False
     views: ClassVar[list[LayerView]] = []
 
     @classmethod

@@ -35,7 +35,7 @@ def retriever(models, tmp_path_factory):
 
 def eager_matrices(model, inputs, blocks, monkeypatch):
     """Attention `(H, n, n)` of every image in each block, from the eager attention of the block's own module."""
-    caught = {block: [] for block in blocks}
+    caught: dict[torch.nn.Module, list[torch.Tensor]] = {block: [] for block in blocks}
     source = sys.modules[type(blocks[0]).__module__]
     eager = source.eager_attention_forward
 
@@ -79,7 +79,7 @@ def patches_of_tokens(model, batch):
     ):
         model.forward(batch.inputs)
     tokens = caught["tokens"] @ torch.randn(caught["tokens"].shape[-1], generator=torch.Generator().manual_seed(0))
-    pages = []
+    pages: list[list[torch.Tensor]] = []
     for b, visual in enumerate(batch.visual):
         pages.append([])
         for position in visual.nonzero().flatten().tolist():

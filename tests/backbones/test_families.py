@@ -204,6 +204,7 @@ class TestSharedLayouts:
         folder = copy("colqwen3", name="ops", model_type="ops_colqwen3", dims=16, embedding_dim=None)
         with pytest.warns(AssumedLayoutWarning, match="prompts are those of public ports"):
             model = anchorfold.load(folder)
+        assert isinstance(model, ColQwen)
         assert model.dim == 16
         assert model.is_causal
         assert torch.equal(*(m.encode_documents(images[:1])[0].vectors for m in (model, models["colqwen3"])))

@@ -68,7 +68,6 @@ class InDegree:
 
     layer: int
     suits_causal: ClassVar[bool] = False
-    tower: ClassVar[bool] = False
 
     @classmethod
     def measure(cls, requests: Sequence[Self], view: LayerView) -> dict[Self, Tensor]:
@@ -93,7 +92,6 @@ class LastTextAttention:
     layer: int
     tokens: int = 1
     suits_causal: ClassVar[bool] = False
-    tower: ClassVar[bool] = False
 
     @classmethod
     def measure(cls, requests: Sequence[Self], view: LayerView) -> dict[Self, Tensor]:

@@ -27,7 +27,7 @@ from transformers import AttentionInterface, PretrainedConfig
 from anchorfold.attention.capture_time import timed
 from anchorfold.attention.graphs import LayerView
 from anchorfold.attention.model_lock import current_thread_only, model_lock
-from anchorfold.attention.signals import Signal
+from anchorfold.attention.signals import PropagatedAttention, Signal
 from anchorfold.attention.vision_tower import TowerScores, find_tower, image_views
 from anchorfold.errors import UnreadableAttentionError
 
@@ -56,8 +56,10 @@ class AttentionTap:
     ) -> None:
         self.model, self.layers, self.gradients = model, list(layers), gradients
         signals = list(dict.fromkeys(signals))
-        self._tower = _tower_scores(model, [signal for signal in signals if signal.tower])
-        self._by_layer = _group_by_layer([signal for signal in signals if not signal.tower], len(self.layers), "layers")
+        in_tower = [signal for signal in signals if isinstance(signal, PropagatedAttention) and signal.tower]
+        self._tower = _tower_scores(model, in_tower)
+        in_layers = [signal for signal in signals if signal not in in_tower]
+        self._by_layer = _group_by_layer(in_layers, len(self.layers), "layers")
         self._pages: list[dict[Signal, Tensor]] = []
         self._visual: list[Tensor] | None = None
         self._valid: list[Tensor] = []
@@ -119,7 +121,7 @@ class AttentionTap:
         kinds = {type(s): [r for r in signals if type(r) is type(s)] for s in signals}
 
         @timed
-        @torch.enable_grad() if self.gradients else torch.no_grad()
+        @torch.enable_grad() if self.gradients else torch.no_grad()  # type: ignore[untyped-decorator]
         def observe(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> None:
             visual_tokens = self._require_visual_tokens()
             self._captured.add(module)
@@ -160,7 +162,7 @@ class AttentionTap:
         return self._visual
 
 
-def _group_by_layer(signals: list[Signal], layers: int, kind: str) -> dict[int, list[Signal]]:
+def _group_by_layer(signals: Sequence[Signal], layers: int, kind: str) -> dict[int, list[Signal]]:
     """Group signals by layer; raise if a layer does not exist."""
     groups: dict[int, list[Signal]] = {}
     for signal in signals:
@@ -170,7 +172,7 @@ def _group_by_layer(signals: list[Signal], layers: int, kind: str) -> dict[int, 
     return groups
 
 
-def _tower_scores(model: nn.Module, signals: list[Signal]) -> TowerScores | None:
+def _tower_scores(model: nn.Module, signals: Sequence[PropagatedAttention]) -> TowerScores | None:
     """Return the collector of signals of the vision tower; None without signals."""
     if not signals:
         return None

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from anchorfold.attention.graphs import LayerView
 from anchorfold.attention.model_lock import current_thread_only
-from anchorfold.attention.signals import PropagatedAttention
+from anchorfold.attention.signals import PropagatedAttention, Signal
 from anchorfold.errors import UnreadableAttentionError
 
 TOWERS = ("visual", "vision_tower", "vision_model")  # names in the models of transformers
@@ -88,9 +88,9 @@ class TowerScores:
         with self.tower.module.register_forward_pre_hook(read, with_kwargs=True):
             yield
 
-    def tokens(self, counts: Sequence[int]) -> list[dict[PropagatedAttention, Tensor]]:
+    def tokens(self, counts: Sequence[int]) -> list[dict[Signal, Tensor]]:
         """Return the scores of each page's visual tokens, given their numbers per page."""
-        pages: list[dict[PropagatedAttention, Tensor]] = [{} for _ in counts]
+        pages: list[dict[Signal, Tensor]] = [{} for _ in counts]
         for signal, images in self.patches.items():
             patches, tokens = sum(map(len, images)), sum(counts)
             k = math.isqrt(patches // max(tokens, 1))
