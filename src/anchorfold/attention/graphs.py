@@ -224,10 +224,10 @@ class VisualGraph:
         if self.kind.logits == "unmasked":
             return logits
         forward = _is_allowed(view.mask(rows, visual, self.heads))
-        backward = _is_allowed(view.mask(visual, rows, self.heads))
-        opposite = unmasked.logits(visual, rows, self.heads).transpose(1, 2)
-        opposite = opposite.masked_fill(~backward.transpose(1, 2), float("-inf"))
-        return torch.where(forward, logits, opposite)
+        neither = ~(forward | _is_allowed(view.mask(visual, rows, self.heads)).transpose(1, 2))
+        opposite = logits if len(rows) == self.n else unmasked.logits(visual, rows, self.heads)
+        mirrored = torch.where(forward, logits, opposite.transpose(1, 2))
+        return mirrored.masked_fill_(neither, float("-inf")) if bool(neither.any()) else mirrored
 
 
 def propagate_graph(graph: VisualGraph, depths: list[int]) -> Iterator[tuple[int, Tensor]]:
