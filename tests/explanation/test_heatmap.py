@@ -40,6 +40,12 @@ def test_heatmap_matches_the_text_position(index):
     assert where[: rows // 3].sum() > 0.8 * where.sum()  # the page's text is in its upper third
 
 
+def test_retention_is_unknown_if_the_full_page_does_not_match(index, monkeypatch):
+    opposite = -index.encoder.explain_query("pension").vectors
+    monkeypatch.setattr(index.encoder, "encode_documents", lambda _: [opposite])
+    assert explain(index, "pension", "handbook.pdf", 1).retention is None
+
+
 def test_query_and_word_panels(index):
     explanation = explain(index, "pension insurance employer wages", "handbook.pdf", 1, compare_full=False)
     assert explanation.retention is None

@@ -57,7 +57,7 @@ def explain(index: Index, query: str, document: str, page: int, compare_full: bo
     evidence = compute_evidence(explained.vectors, explained.labels, explained.words, encoded_page)
     image, is_original = stored.render(index.encoder.page_pixels)
     retention = None
-    if is_original and compare_full and evidence.score:
+    if is_original and compare_full and len(explained.vectors):
         (full,) = index.encoder.encode_documents([image])
         if float(maxsim([explained.vectors], [full])) > 0:
             retention = score_retention(explained.vectors, full, encoded_page)
