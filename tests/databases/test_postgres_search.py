@@ -1,7 +1,9 @@
 """Visual search in PostgreSQL: cached pages and posting lists return what a scan of all pages returns."""
 
+import multiprocessing
 import random
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from anchorfold.databases import (
 )
 from anchorfold.databases.postgres_schema import MIGRATIONS, TABLES
 from anchorfold.databases.postgres_store import PostgresStore
-from anchorfold.errors import InvalidArgumentError, MismatchError
+from anchorfold.errors import DamagedError, InvalidArgumentError, MismatchError
 from anchorfold.page import EncodedPage
 from anchorfold.storage.hits import SearchRequest
 from anchorfold.storage.index_settings import IndexSettings
@@ -215,6 +217,100 @@ def test_the_cache_is_released_when_the_index_grows_beyond_the_limit(store, monk
     fill(store, [70])
     assert overlap(search(store), search(store, exact=True)) > 0.9
     assert store._cache is None
+
+
+def test_a_reader_of_an_earlier_commit_that_was_too_large(store, monkeypatch):
+    store.warm_up()
+    with store.connections.reading() as earlier:
+        with monkeypatch.context() as small:
+            small.setenv("ANCHORFOLD_CACHE_MB", "0")
+            assert store._cached(earlier, retried=False) is not None
+            fill(store, [70])
+            search(store)
+        with store.connections.reading() as too_large:
+            assert store._cached(too_large, retried=False) is None
+            fill(store, [71])
+            search(store)
+            assert store._cache is not None
+            assert store._cached(too_large, retried=False) is None, "not the pages of the later commit"
+
+
+def test_pages_that_were_replaced_do_not_exceed_the_memory_limit(store, monkeypatch):
+    store.warm_up()
+    most = store._cache.blocks[0].nbytes + 5_000
+    monkeypatch.setattr(postgres_visual, "cache_bytes", lambda: most)
+    for seed in range(2, 6):
+        with store.writing():
+            for document in range(2):
+                store.append(rows_of(document, 0, digest=f"v{seed}", live=False))
+                store.promote(f"/{document}.pdf", f"v{seed}", 1, 1)
+        search(store)
+        assert sum(block.nbytes for block in store._cache.blocks) <= most
+    assert search(store) == search(PostgresStore.open(store.address.url), exact=True)
+
+
+def test_codes_are_fetched_without_the_time_limit_of_filters(store, monkeypatch):
+    limits, fetch = [], postgres_vectors.fetch_pages
+
+    def recorded(connection, *arguments):
+        limits.append(connection.execute("SHOW statement_timeout").fetchone()[0])
+        return fetch(connection, *arguments)
+
+    monkeypatch.setattr(postgres_visual, "fetch_pages", recorded)
+    store._searches = 1
+    search(store, where="page <= 10")
+    monkeypatch.setenv("ANCHORFOLD_CACHE_MB", "0")
+    search(PostgresStore.open(store.address.url), where="page <= 10")
+    assert set(limits) == {"0"}
+    assert len(limits) > 1
+
+
+def test_a_reader_of_an_index_that_was_created_again_with_other_bits(postgres_url):
+    reader, (row,) = PostgresStore.create(postgres_url, SETTINGS), rows_of(1, 1, pages=1)
+    with reader.writing():
+        reader.append([row])
+    assert len(search(reader)[0]) == 1
+    other = PostgresStore.open(postgres_url)
+    with other.writing():
+        other.delete()
+    again = PostgresStore.create(postgres_url, replace(SETTINGS, bits=16))
+    with again.writing():
+        again.append([row])
+    expected = row.encoded.vectors.numpy()
+    stored = reader.read_page("/1.pdf", 1, lambda page: page.vectors)
+    assert stored is not None
+    np.testing.assert_allclose(stored, expected, atol=1e-3)
+    exported = reader.export_pages(lambda index: [page.vectors for page in index.pages()])
+    np.testing.assert_allclose(exported[0], expected, atol=1e-3)
+    assert reader.check() == []
+    assert search(reader) == search(again, exact=True)
+
+
+def test_a_page_with_another_number_of_vectors_is_reported(store, postgres):
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"UPDATE {store.name}.pages SET vectors = vectors - 1 WHERE page = 2")
+    with pytest.raises(DamagedError, match=r"page 2 of .* has another number of vectors than its codes"):
+        search(store, exact=True)
+    assert len(store.check()) == 50
+
+
+def search_in_child(store, sender):
+    """Send the results of a search with the objects of the parent."""
+    sender.send(search(store))
+
+
+def test_a_forked_child_searches_while_another_thread_uses_the_connections(store):
+    expected = search(store, exact=True)
+    store.warm_up()
+    forks = multiprocessing.get_context("fork")
+    receiver, sender = forks.Pipe(duplex=False)
+    with store.connections._lock, store._lock:
+        process = forks.Process(target=search_in_child, args=(store, sender))
+        process.start()
+    assert receiver.poll(60)
+    assert receiver.recv() == expected
+    process.join()
+    assert search(store) == expected
 
 
 def backup(connection, schema, copy):

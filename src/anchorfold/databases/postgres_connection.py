@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from anchorfold.databases.urls import without_password
+from anchorfold.databases.urls import keyring_password, without_password
 from anchorfold.errors import (
     AnchorFoldError,
     DiskFullError,
@@ -21,6 +20,7 @@ from anchorfold.errors import (
     NotAnIndexError,
     StoreError,
 )
+from anchorfold.storage.threads import ForkSafeLock
 
 try:
     import psycopg
@@ -105,18 +105,11 @@ class Address:
 
     def _keyring_password(self) -> str | None:
         """Return a password stored with `keyring set postgresql://HOST/DATABASE USER`."""
-        try:
-            import keyring
-        except ImportError:
-            return None
         known = self.parameters
         host = known.get("host") or os.environ.get("PGHOST", "localhost")
         user = known.get("user") or os.environ.get("PGUSER", "")
         database = known.get("dbname") or os.environ.get("PGDATABASE") or user
-        with suppress(Exception):  # no keyring is unlocked
-            password: str | None = keyring.get_password(f"postgresql://{host}/{database}", str(user))
-            return password
-        return None
+        return keyring_password(f"postgresql://{host}/{database}", str(user))
 
     def explain(self, error: psycopg.Error) -> AnchorFoldError:
         """Translate an error of the driver or the server."""
@@ -157,7 +150,7 @@ class Connections:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self._lock, self._process = threading.Lock(), os.getpid()
+        self._lock, self._process = ForkSafeLock(), os.getpid()
         self._idle: list[Connection] = []
 
     def _take(self) -> tuple[Connection, bool]:

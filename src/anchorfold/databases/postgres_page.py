@@ -11,6 +11,7 @@ import numpy as np
 from anchorfold.databases.postgres_connection import Connection
 from anchorfold.databases.postgres_documents import page_checksum
 from anchorfold.errors import AnchorFoldError, DamagedError
+from anchorfold.quantization.codec import Coding
 from anchorfold.storage.index_settings import IndexSettings
 from anchorfold.storage.page_content import PageContent
 from anchorfold.storage.records import DocumentVersion
@@ -29,9 +30,16 @@ def document_version(row: Sequence[Any]) -> DocumentVersion:
     )
 
 
-def page_damaged(location: str, document: str, page: int) -> DamagedError:
+def difference(coding: Coding, vectors: int, columns: Sequence[bytes], checksum: int) -> str | None:
+    """Return how a page differs from what was written; `columns` are its codes, scales and provenance."""
+    if page_checksum(*columns) != checksum:
+        return "does not match its checksum"
+    return None if vectors * coding.row_bytes == len(columns[0]) else "has another number of vectors than its codes"
+
+
+def page_damaged(location: str, document: str, page: int, reason: str) -> DamagedError:
     """Return the error for a page that differs from what was written."""
-    problem = f"page {page} of {document} does not match its checksum"
+    problem = f"page {page} of {document} {reason}"
     return DamagedError(
         f"{location} is damaged ({problem}): `anchorfold check '{location}'` lists the affected documents and how to "
         "repair the index.",
@@ -59,8 +67,9 @@ class PostgresPage(PageContent):
     @cached_property
     def _stored(self) -> tuple[bytes, bytes, bytes]:
         codes, scales, provenance, checksum = self._columns("codes, scales, provenance, checksum")
-        if page_checksum(codes, scales, provenance) != checksum:
-            raise page_damaged(self.location, self.document, self.page)
+        reason = difference(self.settings.coding, self.kept, (codes, scales, provenance), checksum)
+        if reason is not None:
+            raise page_damaged(self.location, self.document, self.page, reason)
         return codes, scales, provenance
 
     @property

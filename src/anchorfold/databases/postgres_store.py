@@ -11,10 +11,15 @@ from dataclasses import asdict
 from typing import Any, Self, TypeVar
 
 from anchorfold.databases.postgres_connection import Address, Connection, database_errors
-from anchorfold.databases.postgres_documents import page_checksum
 from anchorfold.databases.postgres_filter import column_sql
 from anchorfold.databases.postgres_lists import update_lists
-from anchorfold.databases.postgres_page import VERSION_COLUMNS, PostgresCollection, PostgresPage, document_version
+from anchorfold.databases.postgres_page import (
+    VERSION_COLUMNS,
+    PostgresCollection,
+    PostgresPage,
+    difference,
+    document_version,
+)
 from anchorfold.databases.postgres_schema import (
     MAX_DIM,
     MIGRATIONS,
@@ -120,13 +125,14 @@ class PostgresStore(PostgresSearch):
             row = connection.execute(query, (source, page)).fetchone()
             if row is None:
                 return None
+            _, settings, _ = self.read_info(connection)
             version = document_version(row[4:])
-            return function(PostgresPage(connection, self.location, self.settings, row[0], row[1:4], version))
+            return function(PostgresPage(connection, self.location, settings, row[0], row[1:4], version))
 
     def export_pages(self, function: Callable[[PageCollection], T]) -> T:
         """Call a function with all pages of one commit."""
         with self.connections.reading() as connection:
-            return function(PostgresCollection(connection, self.location, self.settings))
+            return function(PostgresCollection(connection, self.location, self.read_info(connection)[1]))
 
     def page_text(self, source: str, page: int) -> PageText | None:
         """Return the text of a live page; None if it is not stored."""
@@ -199,17 +205,15 @@ class PostgresStore(PostgresSearch):
     def check(self, fix: bool = False) -> list[Damage]:
         """Verify the checksum and the counts of every page; with `fix`, move damaged pages to `lost_pages`."""
         damaged: dict[int, tuple[str, str]] = {}
-        row_bytes = self.settings.coding.row_bytes
         with self.connections.reading() as connection, connection.cursor("check") as cursor:
+            coding = self.read_info(connection)[1].coding
             cursor.execute(
-                "SELECT p.id, d.name, p.page, p.vectors, p.codes, p.scales, p.provenance, p.checksum FROM pages p JOIN "
+                "SELECT p.id, d.name, p.page, p.vectors, p.checksum, p.codes, p.scales, p.provenance FROM pages p JOIN "
                 "versions v ON v.id = p.version_id JOIN documents d ON d.id = v.document_id"
             )
-            for identity, name, page, vectors, codes, scales, provenance, checksum in cursor:
-                if page_checksum(codes, scales, provenance) != checksum:
-                    damaged[identity] = (name, f"page {page} of {name} does not match its checksum")
-                elif vectors * row_bytes != len(codes):
-                    damaged[identity] = (name, f"page {page} of {name} has another number of vectors than its codes")
+            for identity, name, page, vectors, checksum, *columns in cursor:
+                if (reason := difference(coding, vectors, columns, checksum)) is not None:
+                    damaged[identity] = (name, f"page {page} of {name} {reason}")
         if fix and damaged:
             with self.writing(), self.transaction() as connection:
                 connection.execute(MOVE_TO_LOST, (list(damaged),))

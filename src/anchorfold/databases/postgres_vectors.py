@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from anchorfold.databases.postgres_connection import Connection
-from anchorfold.databases.postgres_documents import page_checksum
 from anchorfold.databases.postgres_filter import Condition
-from anchorfold.databases.postgres_page import page_damaged
+from anchorfold.databases.postgres_page import difference, page_damaged
 from anchorfold.quantization.codec import Coding
 from anchorfold.retrieval.fetched_pages import FetchedPages
 
@@ -56,22 +55,22 @@ def fetch_pages(connection: Connection, location: str, coding: Coding, column: s
         DamagedError: a page does not match its checksum.
     """
     total = count_vectors(connection, column, ids)
-    return FetchedPages.of(_rows(connection, location, column, ids), coding, total)
+    return FetchedPages.of(_rows(connection, location, coding, column, ids), coding, total)
 
 
 def _rows(
-    connection: Connection, location: str, column: str, ids: Sequence[int]
+    connection: Connection, location: str, coding: Coding, column: str, ids: Sequence[int]
 ) -> Iterator[tuple[int, int, int, bytes, bytes]]:
     """Yield id, version id, page, codes and scales of pages in ascending order of ids."""
     query = (
-        "SELECT id, version_id, page, codes, scales, provenance, checksum FROM pages "
+        "SELECT id, version_id, page, vectors, checksum, codes, scales, provenance FROM pages "
         f"WHERE {column} = ANY(%s) AND vectors > 0 ORDER BY id"
     )
     with connection.cursor("vectors", binary=True) as cursor:
         cursor.itersize = FETCHED_PAGES
         cursor.execute(query, (list(ids),))
-        for identity, version, page, codes, scales, provenance, checksum in cursor:
-            if page_checksum(codes, scales, provenance) != checksum:
+        for identity, version, page, vectors, checksum, *columns in cursor:
+            if (reason := difference(coding, vectors, columns, checksum)) is not None:
                 name = connection.execute("SELECT document FROM live_documents WHERE version_id = %s", (version,))
-                raise page_damaged(location, (name.fetchone() or ("a document",))[0], page)
-            yield identity, version, page, codes, scales
+                raise page_damaged(location, (name.fetchone() or ("a document",))[0], page, reason)
+            yield identity, version, page, columns[0], columns[1]

@@ -125,19 +125,21 @@ class PostgresVisual(PostgresDocuments):
             cached = self._cache
             if cached is not None and cached.version.index_id != version.index_id:
                 cached = None  # the index was created again
-            if version in (self._too_large, cached and cached.version):
+            if version == self._too_large:
+                return None
+            if cached is not None and cached.version == version:
                 return cached
             if cached is not None and cached.version.is_after(version) and not retried:
                 raise OutdatedError
             states = version_states(connection)
             size = count_vectors(connection, BY_VERSION, list(states)) * coding.vector_bytes
-            if size > cache_bytes():
+            if size > (most := cache_bytes()):
                 self._cache, self._too_large = None, version
                 return None
             if cached is None and not self._searches and size > SMALL_BYTES:
                 return None
             fetch = partial(fetch_pages, connection, self.location, coding, BY_VERSION)
-            cached = refreshed(cached, version, coding, states, fetch)
+            cached = refreshed(cached, version, coding, states, fetch, most)
             if len(cached.live.rows) >= FIRST_PAGES:
                 lists = self._known_lists(connection, coding)
                 if lists.centroids is not None and lists.blocks:
@@ -162,17 +164,17 @@ class PostgresVisual(PostgresDocuments):
 
     def _search_visual(self, request: SearchRequest, retried: bool) -> list[list[Hit]]:
         with self.selecting(request) as (connection, condition):
-            cached = self._cached(connection, retried)
-            self._searches += 1
             allowed = None
-            if condition is not None or cached is None:
+            if condition is not None:
                 allowed = page_ids(connection, condition)
                 connection.execute("SET LOCAL statement_timeout = 0")  # the filter has been evaluated
+            cached = self._cached(connection, retried)
+            self._searches += 1
             if cached is not None:
                 rankings = cached.top_k(request.vectors, request.top_k, allowed, request.exact, request.candidates)
             else:
-                assert allowed is not None
-                rankings = self._fetched_rankings(connection, allowed, request)
+                ids = page_ids(connection, None) if allowed is None else allowed
+                rankings = self._fetched_rankings(connection, ids, request)
             return self._visual_hits(connection, rankings, request.public)
 
     def _fetched_rankings(self, connection: Connection, allowed: np.ndarray, request: SearchRequest) -> list[IdRanking]:

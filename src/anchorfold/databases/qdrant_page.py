@@ -36,7 +36,7 @@ class QdrantPage(PageContent):
             vectors = ((records[0].vector if records else None) or {}).get(PAGES)
             if vectors is None:
                 raise StoreError(f"page {self.page} of {self.document} was replaced while it was read: try again.")
-        return np.array(vectors or [], np.float32).reshape(-1, self.settings.dim)
+        return np.array(vectors, np.float32) if vectors else np.zeros((0, self.settings.dim), np.float32)
 
     @property
     def thumbnail(self) -> bytes:

@@ -1,13 +1,26 @@
-"""URLs of databases, and what of them may be printed."""
+"""URLs of databases, what of them may be printed, and passwords from a keyring."""
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 SECRET_OPTIONS = ("password", "sslpassword", "passfile", "api_key", "apikey", "token")
 _UNESCAPED_PASSWORD = re.compile(r"^([^:]+://[^:/@?]*):.*@", re.DOTALL)
+
+
+def keyring_password(service: str, user: str) -> str | None:
+    """Return a password of the system's keyring, stored with `keyring set SERVICE USER`; None if there is none."""
+    try:
+        import keyring
+    except ImportError:
+        return None
+    with suppress(Exception):  # no keyring is unlocked
+        password: str | None = keyring.get_password(service, user)
+        return password
+    return None
 
 
 def is_url(location: str | Path) -> bool:

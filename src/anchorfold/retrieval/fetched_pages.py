@@ -169,7 +169,7 @@ def positions(identities: np.ndarray, ordered: np.ndarray, values: np.ndarray) -
 
 def refreshed(
     cached: CachedPages | None, version: Version, coding: Coding, states: Mapping[int, int],
-    fetch: Callable[[Sequence[int]], FetchedPages],
+    fetch: Callable[[Sequence[int]], FetchedPages], most_bytes: int,
 ) -> CachedPages:  # fmt: skip
     """Return the pages of a commit, of which only those of new or changed document versions are fetched.
 
@@ -179,6 +179,7 @@ def refreshed(
         coding: encoding of the vectors.
         states: state of each live document version by id.
         fetch: returns the pages of some document versions.
+        most_bytes: pages that are no longer live are removed from memory if all pages take more.
     """
     before = {} if cached is None else cached.states
     changed = [identity for identity, state in states.items() if before.get(identity) != state]
@@ -191,8 +192,10 @@ def refreshed(
         blocks.append(fetch(changed))
     while len(blocks) > 1 and len(blocks[-2]) <= MERGED * len(blocks[-1]):
         blocks[-2:] = [FetchedPages.merge(blocks[-2:])]
+    crowded = sum(block.nbytes for block in blocks) > most_bytes
     for at, block in enumerate(blocks):
-        if 2 * np.count_nonzero(block.kept) < len(block):
+        live = np.count_nonzero(block.kept)
+        if 2 * live < len(block) or (crowded and live < len(block)):
             blocks[at] = FetchedPages.merge([block])
     return CachedPages(version, coding, [block for block in blocks if len(block)], states)
 
