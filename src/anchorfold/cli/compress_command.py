@@ -66,27 +66,29 @@ def compress_command(
       anchorfold compress http://localhost:6333 --collection pages -o http://localhost:6333 --target-collection small
     """
     from anchorfold.compressors.default import DefaultCompressor
+    from anchorfold.databases.urls import without_password
     from anchorfold.indexes.creation import choose_compressor
     from anchorfold.vectors import FieldNames, compress_source, open_source
     from anchorfold.vectors.compression_target import choose_target
 
     quiet_libraries()
+    shown, shown_output = without_password(source), without_password(output)
     compressor = choose_compressor(DEFAULT_METHOD if method == DefaultCompressor.name else method, ratio, cap)
     target = choose_target(output, format_, target_collection, quantization)
     opened = open_source(source, FieldNames(vectors_field, document_field, page_field, collection), source_format)
     folder = target.folder(opened, compressor, bits)
     total = len(opened)
-    with report_unfinished(target, folder), stop_on_interrupt() as stop, err.status(f"compressing {source}") as status:
+    with report_unfinished(target, folder), stop_on_interrupt() as stop, err.status(f"compressing {shown}") as status:
         report = compress_source(
             opened, folder, compressor, model=model, bits=bits, stop=stop, wait=-1 if wait else 0, waiting=note,
-            progress=lambda r: status.update(f"compressing {source}: {r.pages + r.unchanged:,} of {total:,} pages"),
+            progress=lambda r: status.update(f"compressing {shown}: {r.pages + r.unchanged:,} of {total:,} pages"),
             device=device, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle,
         )  # fmt: skip
         for name, reason in report.skipped:
             err.print(f"skipped {name}: {reason}", style="yellow", markup=False)
         summary = summarize(folder, report)
         if not report.interrupted:
-            status.update(f"comparing results with {source}")
+            status.update(f"comparing results with {shown}")
             summary.update(compare_results(opened, folder))
         if target.exporter is not None:
             del summary["on disk"]  # of the intermediate index, not of the export
@@ -94,16 +96,16 @@ def compress_command(
                 opened.close()  # the target may be in the same database
                 target.export(
                     folder,
-                    lambda n: status.update(f"writing {output}: {n:,} pages"),
+                    lambda n: status.update(f"writing {shown_output}: {n:,} pages"),
                     lambda s: summary.update({"collection": (s.total, collection_size(s, quantization))}),
                 )
                 if target.is_file:
                     written = path_bytes(output)
                     summary["on disk"] = written, format_size(written)
     if as_json:
-        print(json.dumps({**asdict(report), "output": output, **{k: v for k, (v, _) in summary.items()}}))
+        print(json.dumps({**asdict(report), "output": shown_output, **{k: v for k, (v, _) in summary.items()}}))
     else:
-        print_table(["compressed", output], [(name, text) for name, (_, text) in summary.items()])
+        print_table(["compressed", shown_output], [(name, text) for name, (_, text) in summary.items()])
     if report.interrupted:
         out.print("Interrupted: run the same command again to continue.")
         raise typer.Exit(130)

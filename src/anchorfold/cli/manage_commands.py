@@ -204,7 +204,7 @@ def export_command(
       anchorfold export my.index --format parquet -o pages.parquet
       anchorfold export my.index --format npz
     """
-    from anchorfold.databases.urls import is_url
+    from anchorfold.databases.urls import is_url, without_password
     from anchorfold.exporters import EXPORTERS
     from anchorfold.indexes.index import Index
 
@@ -218,13 +218,14 @@ def export_command(
         options["announce"] = lambda estimate: out.print(
             f"The collection takes {collection_size(estimate, quantization)}.", markup=False
         )
-    with err.status(f"exporting to {target}") as status:
+    shown = without_password(target)
+    with err.status(f"exporting to {shown}") as status:
         pages = opened.export(
-            format_, target, **options, progress=lambda n: status.update(f"exporting to {target}: {n:,} pages")
+            format_, target, **options, progress=lambda n: status.update(f"exporting to {shown}: {n:,} pages")
         )
     if exporter.is_file:
-        done = f"wrote {format_count(pages, 'page')} ({format_size(path_bytes(target))}) to {target}"
+        done = f"wrote {format_count(pages, 'page')} ({format_size(path_bytes(target))}) to {shown}"
     else:
-        done = f"uploaded {format_count(pages, 'new page')} to {target}"
+        done = f"uploaded {format_count(pages, 'new page')} to {shown}"
     named = f", collection {options['collection']}" if exporter.has_collections else ""
     out.print(f"{done}{named}", markup=False)

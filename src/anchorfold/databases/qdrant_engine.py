@@ -10,11 +10,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from anchorfold.databases.urls import without_password
+from anchorfold.databases.urls import keyring_password, without_password
 from anchorfold.errors import InvalidArgumentError, MissingExtraError, NotAnIndexError, StoreError
 
 try:
@@ -44,7 +45,7 @@ class QdrantAddress:
         collection: name of the collection, or an alias.
         server: URL for the client; None for a folder.
         folder: folder of the client's local mode; empty for a server.
-        api_key: key of the URL or of the environment.
+        api_key: key of the URL or of the environment; without it, `key` is that of the keyring.
     """
 
     location: str
@@ -82,6 +83,12 @@ class QdrantAddress:
         server = f"{'https' if secure else 'http'}://{address}:{port or (443 if secure else 6333)}{prefix}"
         return cls(location, collection, server, api_key=key or None)
 
+    @cached_property
+    def key(self) -> str | None:
+        """The API key, if there is one: of the URL, the environment, or `keyring set qdrant://HOST api_key`."""
+        host = urlsplit(self.server or "").hostname
+        return self.api_key or keyring_password(f"qdrant://{host}", "api_key")
+
 
 class QdrantEngine:
     """Calls the client for one collection. Thread-safe; a forked child opens its own connection."""
@@ -116,7 +123,10 @@ class QdrantEngine:
             if error.status_code == 404:
                 raise NotAnIndexError(f"{location}: there is no collection {name!r}.") from error
             if error.status_code in (401, 403):
-                raise StoreError(f"{location} refused the API key: set {API_KEY} to a key that may write.") from error
+                raise StoreError(
+                    f"{location} refused the API key: set {API_KEY}, or store a key that may write with `keyring set "
+                    f"qdrant://{urlsplit(self.address.server or '').hostname} api_key`."
+                ) from error
             raise StoreError(f"{location} refused a request: {_reason(error)}.") from error
         except (ApiException, QdrantException, OSError) as error:
             raise StoreError(f"{location} failed ({_reason(error)}): run the command again to resume.") from error
@@ -130,7 +140,7 @@ class QdrantEngine:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a key without TLS, which the URL says
                 client = QdrantClient(
-                    url=self.address.server, api_key=self.address.api_key, timeout=TIMEOUT, check_compatibility=False
+                    url=self.address.server, api_key=self.address.key, timeout=TIMEOUT, check_compatibility=False
                 )
             self._remote = os.getpid(), client
         return self._remote[1]
@@ -216,7 +226,7 @@ class QdrantEngine:
         """Return the report of the server; empty if the key may not read it."""
         import httpx
 
-        headers = {"api-key": self.address.api_key} if self.address.api_key else {}
+        headers = {"api-key": self.address.key} if self.address.key else {}
         try:
             answer = httpx.get(f"{self.address.server}/telemetry?details_level=4", headers=headers, timeout=TIMEOUT)
             report: dict[str, Any] = answer.json()["result"] if answer.is_success else {}

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from anchorfold.databases.qdrant_limits import QDRANT_MAX_VALUES
+from anchorfold.databases.urls import keyring_password, without_password
 from anchorfold.errors import AnchorFoldError
 from anchorfold.exporters.exporter import CollectionSize, Exporter
 from anchorfold.exporters.sizing import QUANTIZATION_BITS
@@ -44,7 +46,8 @@ def connect(url: str) -> QdrantClient:
     if url == ":memory:":
         return QdrantClient(":memory:")
     if "://" in url:
-        return QdrantClient(url=url, api_key=os.environ.get("QDRANT_API_KEY"), timeout=60)
+        key = os.environ.get("QDRANT_API_KEY") or keyring_password(f"qdrant://{urlsplit(url).hostname}", "api_key")
+        return QdrantClient(url=url, api_key=key, timeout=60)
     try:
         return QdrantClient(path=url)
     except RuntimeError as error:  # another client has locked the folder
@@ -61,7 +64,8 @@ def qdrant_errors(address: object) -> Iterator[None]:
         yield
     except (ApiException, QdrantException, OSError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-        raise AnchorFoldError(f"Qdrant at {address} failed ({reason}): run the command again to resume.") from error
+        shown = without_password(str(address))
+        raise AnchorFoldError(f"Qdrant at {shown} failed ({reason}): run the command again to resume.") from error
 
 
 def point_id(source: str, page: int, digest: str) -> str:

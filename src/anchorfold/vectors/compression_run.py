@@ -125,7 +125,7 @@ class _CompressionRun:
         name = (document, page)
         if name in self._seen:
             raise AnchorFoldError(
-                f"{self.source.address} has two pages named {document!r} page {page}: name the fields that identify a "
+                f"{self.source.location} has two pages named {document!r} page {page}: name the fields that identify a "
                 "page (--document-field, --page-field)."
             )
         self._seen.add(name)
@@ -137,7 +137,7 @@ class _CompressionRun:
         if problem is None and page.vectors is not None and page.vectors.shape[1] != self.dim:
             problem = f"vectors of dimension {page.vectors.shape[1]}, the index has {self.dim}"
             if not self.report.pages and not self.report.unchanged:
-                raise MismatchError(f"{self.source.address}, {page.document} page {page.page}: {problem}.")
+                raise MismatchError(f"{self.source.location}, {page.document} page {page.page}: {problem}.")
         if problem is not None or page.vectors is None:
             self.report.skipped.append((f"{page.document} page {page.page}", problem or "no vectors"))
             return
@@ -197,4 +197,4 @@ def _first_dim(source: VectorSource) -> int:
         if reason is None and page.vectors is not None:
             return int(page.vectors.shape[1])
         problem = f"{page.document} page {page.page}: {reason}"
-    raise AnchorFoldError(f"{source.address} has no page with vectors ({problem}).")
+    raise AnchorFoldError(f"{source.location} has no page with vectors ({problem}).")

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from anchorfold.backbones.weights import cache_folder
 from anchorfold.compressors import Compressor
-from anchorfold.databases.urls import is_url
+from anchorfold.databases.urls import is_url, without_password
 from anchorfold.errors import AnchorFoldError
 from anchorfold.exporters import EXPORTERS, CollectionSize
 from anchorfold.indexes.index import Index
@@ -57,7 +57,7 @@ class CompressionTarget:
         if bits is not None and bits not in supported:
             instead = "use --quantization" if "quantization" in EXPORTERS[self.exporter].options else "omit --bits"
             raise AnchorFoldError(
-                f"--bits {bits} cannot be stored in {self.address}: {self.exporter} supports "
+                f"--bits {bits} cannot be stored in {without_password(self.address)}: {self.exporter} supports "
                 f"{' or '.join(map(str, supported))} bits per vector component. Instead, {instead}, or compress into "
                 "an index (-o NAME.index)."
             )
@@ -98,7 +98,7 @@ class CompressionTarget:
             announce: called with the size that a collection will take, if the target estimates it.
         """
         if self.exporter is None:
-            raise AnchorFoldError(f"{self.address} is an index and needs no export.")
+            raise AnchorFoldError(f"{without_password(self.address)} is an index and needs no export.")
         exporter = EXPORTERS[self.exporter]
         options = exporter.require_options({"quantization": self.quantization})
         if "announce" in exporter.options:
@@ -139,9 +139,12 @@ def choose_target(
         folder = (
             ", or add --format qdrant for a folder of its client" if exporter is None and not is_url(address) else ""
         )
-        raise AnchorFoldError(f"{address} has no collections: omit --target-collection{folder}.")
+        shown = without_password(address)
+        raise AnchorFoldError(f"{shown} has no collections: omit --target-collection{folder}.")
     if quantization is not None:
         if exporter is None:
-            raise AnchorFoldError(f"--quantization cannot be used with the index {address}: use --bits.")
+            raise AnchorFoldError(
+                f"--quantization cannot be used with the index {without_password(address)}: use --bits."
+            )
         EXPORTERS[exporter].require_options({"quantization": quantization})
     return CompressionTarget(address, exporter, collection, quantization)

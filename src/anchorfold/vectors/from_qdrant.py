@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from anchorfold.databases.urls import is_url
 from anchorfold.errors import AnchorFoldError
 from anchorfold.exporters.to_qdrant import connect, qdrant_errors
 from anchorfold.vectors.vector_source import (
@@ -42,7 +43,7 @@ class QdrantSource(VectorSource):
     @property
     def identity(self) -> str:
         """URL or absolute path, and the collection."""
-        address = self.address.rstrip("/") if "://" in self.address else os.path.abspath(self.address)
+        address = self.location.rstrip("/") if is_url(self.address) else os.path.abspath(self.address)
         return f"{address}/{self._collection}"
 
     @cached_property
@@ -65,7 +66,7 @@ class QdrantSource(VectorSource):
         name = self.fields.collection or (names[0] if len(names) == 1 else None)
         if name is None or name not in names:
             raise AnchorFoldError(
-                f"{self.address} has the collections {', '.join(names) or '(none)'}: name one with --collection."
+                f"{self.location} has the collections {', '.join(names) or '(none)'}: name one with --collection."
             )
         return name
 

@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from anchorfold._registry import Registry
+from anchorfold.databases.urls import without_password
 from anchorfold.errors import AnchorFoldError
 from anchorfold.storage.database import is_index
 
@@ -65,6 +66,11 @@ class VectorSource(ABC):
 
     def __init__(self, address: str, fields: FieldNames) -> None:
         self.address, self.fields = address, fields
+
+    @property
+    def location(self) -> str:
+        """The address for messages: a URL without its password and keys."""
+        return without_password(self.address)
 
     @classmethod
     @abstractmethod
