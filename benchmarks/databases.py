@@ -1,13 +1,14 @@
 """Stores compared on the same pages: embedded, PostgreSQL, Qdrant's engine (qdrant-edge-py) and LanceDB.
 
     python -m benchmarks.databases my.index --folder DIR --pages 10000 100000
-    python -m benchmarks.databases my.index --folder DIR --pages 100000 --steps build --stores postgresql
+    python -m benchmarks.databases my.index --folder DIR --pages 100000 --steps build finish --stores postgresql
     python -m benchmarks.databases my.index --folder DIR --pages 100000 --steps search table
 
 Pages have the words of real text and the noise of the vectors of my.index, an index by nano (`benchmarks.word_pages`);
 a query is three to eight words of a page. Recall is the share of the ten best pages of an exhaustive scan of the
-embedded index. Each store is written and searched in processes of its own; the memory of a search is that of the client
-(peak), and of the server (proportional set size, including its shared buffers).
+embedded index; for LanceDB, which searches by cosine similarity, of a scan with unit query vectors. Each store is
+written and searched in processes of its own; the memory of a search is that of the client (peak), and of the server
+(proportional set size, including its shared buffers).
 """
 
 from __future__ import annotations
@@ -35,12 +36,14 @@ from anchorfold.storage.records import PageRow
 from benchmarks.word_pages import WordPages
 
 DIM, TOP, PAGES_PER_DOCUMENT, COMMIT = 128, 10, 50, 250
+DRAWN = 5_000  # pages in memory at a time
 STORES = ("embedded", "postgresql", "qdrant", "lancedb")
 MODES = {
     "embedded": ("exact", "default"), "postgresql": ("first", "default", "exact", "uncached"),
     "qdrant": ("default", "pooled"), "lancedb": ("default",),
 }  # fmt: skip
-STEPS = ("prepare", "build", "search", "table")
+REFERENCE, UNIT_REFERENCE = "rankings.json", "unit_rankings.json"
+STEPS = ("prepare", "build", "finish", "search", "table")
 Search = Callable[[np.ndarray], list[str]]
 
 
@@ -52,14 +55,20 @@ class Pages:
 
     def prepare(self, source: WordPages, count: int, queries: int) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        vectors, lengths, words = source.draw(count)
-        np.save(self.folder / "vectors.npy", vectors.astype(np.float16))
-        np.save(self.folder / "starts.npy", np.concatenate(([0], lengths.cumsum())))
-        drawn = [source.query(words[i]) for i in source.rng.choice(count, queries)]
+        lengths, drawn = [np.zeros(1, np.int64)], list[np.ndarray]()
+        with (self.folder / "vectors").open("wb") as file:
+            for first in range(0, count, DRAWN):
+                vectors, own, words = source.draw(min(DRAWN, count - first))
+                vectors.astype(np.float16).tofile(file)
+                lengths.append(own)
+                share = round(queries * (first + len(own)) / count) - len(drawn)
+                drawn += [source.query(words[i]) for i in source.rng.choice(len(words), share, replace=False)]
+        np.save(self.folder / "starts.npy", np.concatenate(lengths).cumsum())
         np.savez(self.folder / "queries.npz", *drawn)
 
     def batches(self) -> Iterator[tuple[int, list[np.ndarray]]]:
-        vectors, starts = np.load(self.folder / "vectors.npy", mmap_mode="r"), np.load(self.folder / "starts.npy")
+        starts = np.load(self.folder / "starts.npy", mmap_mode="r")
+        vectors = np.memmap(self.folder / "vectors", np.float16, "r").reshape(-1, DIM)
         for first in range(0, len(starts) - 1, COMMIT):
             bounds = starts[first : first + COMMIT + 1]
             own = np.asarray(vectors[bounds[0] : bounds[-1]], np.float32)
@@ -99,8 +108,11 @@ def location_of(store: str, folder: Path) -> Iterator[tuple[str, Callable[[], in
 
 def tree_memory(pid: int) -> int:
     """Proportional set size of a process and its children."""
-    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().split("Pss:")[1]
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().split("Pss:")[1]
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return 0
     return int(rollup.split()[0]) * 1024 + sum(tree_memory(int(child)) for child in children)
 
 
@@ -123,10 +135,30 @@ def build_store(store: str, pages: Pages, folder: Path, bits: int) -> tuple[floa
                 began = time.perf_counter()
                 index.append(rows)
                 seconds += time.perf_counter() - began
-            began = time.perf_counter()
-            index.finish()
-            seconds += time.perf_counter() - began
         return seconds, index.info().bytes
+
+
+def finish(store: str, folder: Path) -> dict[str, Any]:
+    """Build posting lists, or optimize the shard."""
+    if store in STORES[:2]:
+        from anchorfold.indexes.locations import open_store
+
+        with location_of(store, folder) as (location, _):
+            index = open_store(location)
+            with index.writing():
+                began, processor = time.perf_counter(), time.process_time()
+                index.finish()
+                seconds, processor = time.perf_counter() - began, time.process_time() - processor
+            return {"finish s": round(seconds, 1), "CPU s": round(processor, 1), "bytes": index.info().bytes}
+    began, processor = time.perf_counter(), time.process_time()
+    if store == "qdrant":
+        import qdrant_edge as q
+
+        shard = q.EdgeShard.load(str(folder))
+        shard.optimize()
+        shard.close()
+    seconds, processor = time.perf_counter() - began, time.process_time() - processor
+    return {"finish s": round(seconds, 1), "CPU s": round(processor, 1), "bytes": folder_bytes(folder)}
 
 
 def build_lance(pages: Pages, folder: Path) -> tuple[float, int]:
@@ -168,10 +200,8 @@ def build_qdrant(pages: Pages, folder: Path) -> tuple[float, int]:
         began = time.perf_counter()
         shard.update(q.UpdateOperation.upsert_points(points))
         seconds += time.perf_counter() - began
-    began = time.perf_counter()
-    shard.optimize()
     shard.close()
-    return seconds + time.perf_counter() - began, folder_bytes(folder)
+    return seconds, folder_bytes(folder)
 
 
 @contextmanager
@@ -229,8 +259,7 @@ def build(store: str, pages: Pages, folder: Path, bits: int) -> dict[str, Any]:
     else:
         seconds, size = build_lance(pages, folder) if store == "lancedb" else build_qdrant(pages, folder)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    rate, page_bytes = round(pages.count / seconds), round(size / pages.count)
-    return {"pages per second": rate, "bytes per page": page_bytes, "write MB": memory}
+    return {"pages per second": round(pages.count / seconds), "bytes": size, "write MB": memory}
 
 
 def search(store: str, mode: str, pages: Pages, folder: Path, limit: int) -> dict[str, Any]:
@@ -242,10 +271,11 @@ def search(store: str, mode: str, pages: Pages, folder: Path, limit: int) -> dic
             rankings.append(find(query))
             seconds.append(time.perf_counter() - began)
         server_memory = server() >> 20
-    reference = pages.folder / "rankings.json"
-    if (store, mode) == ("embedded", "exact"):
-        reference.write_text(json.dumps(rankings))
-    expected = json.loads(reference.read_text())
+        if (store, mode) == ("embedded", "exact"):
+            unit_rankings = [find(query / np.linalg.norm(query, axis=1, keepdims=True)) for query in pages.queries]
+            (pages.folder / UNIT_REFERENCE).write_text(json.dumps(unit_rankings))
+            (pages.folder / REFERENCE).write_text(json.dumps(rankings))
+    expected = json.loads((pages.folder / (UNIT_REFERENCE if store == "lancedb" else REFERENCE)).read_text())
     recall = np.mean([len(set(a) & set(b)) / TOP for a, b in zip(rankings, expected, strict=False)])
     return {
         "queries": len(rankings), "median ms": round(1000 * float(np.median(seconds)), 1),
@@ -257,12 +287,25 @@ def search(store: str, mode: str, pages: Pages, folder: Path, limit: int) -> dic
 def table(folder: Path) -> None:
     """Print the stored results."""
     results = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
-    built = {(r["store"], r["pages"]): r for r in results if r["step"] == "build"}
-    names = ("pages per second", "bytes per page", "median ms", "p95 ms", "recall", "client MB", "server MB")
+    built: dict[tuple[str, int], dict[str, Any]] = {}
+    for result in results:
+        if result["step"] != "search":
+            built.setdefault((result["store"], result["pages"]), {}).update(result)
+    names = (
+        "pages per second",
+        "finish s",
+        "bytes per page",
+        "median ms",
+        "p95 ms",
+        "recall",
+        "client MB",
+        "server MB",
+    )
     print("| pages | store | search | " + " | ".join(names) + " |\n|---:|---|---|" + "---:|" * len(names))
     latest = {(r["pages"], r["store"], r["mode"]): r for r in results if r["step"] == "search"}
     for (pages, store, mode), result in sorted(latest.items(), key=lambda item: (item[0][0], STORES.index(item[0][1]))):
         both = {**built[store, pages], **result}
+        both["bytes per page"] = round(both["bytes"] / pages)
         cells = [f"{both[name]:,}" for name in names]
         print(f"| {pages:,} | {store} | {mode} | " + " | ".join(cells) + " |")
 
@@ -283,16 +326,17 @@ def main() -> None:
         step, store, mode = given.one
         pages = Pages(given.folder / str(given.pages[0]))
         own = pages.folder / store
-        result = (
-            build(store, pages, own, given.bits) if step == "build" else search(store, mode, pages, own, given.limit)
-        )
+        if step == "search":
+            result = search(store, mode, pages, own, given.limit)
+        else:
+            result = build(store, pages, own, given.bits) if step == "build" else finish(store, own)
         print(json.dumps({"step": step, "store": store, "mode": mode, "pages": given.pages[0], **result}))
         return
     source = WordPages(given.index) if "prepare" in given.steps else None
     for count in given.pages:
         if source is not None:
             Pages(given.folder / str(count)).prepare(source, count, given.queries)
-        runs = [("build", store, "") for store in given.stores if "build" in given.steps]
+        runs = [(step, store, "") for store in given.stores for step in ("build", "finish") if step in given.steps]
         runs += [("search", store, mode) for store in given.stores for mode in MODES[store] if "search" in given.steps]
         for run in runs:
             command = [sys.executable, "-m", "benchmarks.databases", str(given.index), "--folder", str(given.folder)]
