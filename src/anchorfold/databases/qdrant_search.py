@@ -25,7 +25,7 @@ from anchorfold.storage.schema import public_page_id
 from anchorfold.storage.text_search import has_phrase
 
 CANDIDATES = 4_000  # pages that are scored by MaxSim, at least
-SCANNED = 20_000  # pages up to which all are scored: one vector per page says little about single words
+SCANNED = 200_000  # pages up to which all are scored: one vector per page says little about single words
 OVERSAMPLING = {8: 1.0, 4: 2.0, 2: 8.0, 1: 16.0}  # by bits; pages that are rescored with the stored vectors
 ATTEMPTS = 50  # to read documents that change all the time
 ScoredPoints = list[tuple[Any, float]]  # points and scores
