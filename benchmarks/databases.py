@@ -67,16 +67,24 @@ class Pages:
         np.savez(self.folder / "queries.npz", *drawn)
 
     def batches(self) -> Iterator[tuple[int, list[np.ndarray]]]:
-        starts = np.load(self.folder / "starts.npy", mmap_mode="r")
-        vectors = np.memmap(self.folder / "vectors", np.float16, "r").reshape(-1, DIM)
+        starts, vectors = self.starts, self.vectors
         for first in range(0, len(starts) - 1, COMMIT):
             bounds = starts[first : first + COMMIT + 1]
             own = np.asarray(vectors[bounds[0] : bounds[-1]], np.float32)
             yield first, np.split(own, bounds[1:-1] - bounds[0])
 
     @property
+    def vectors(self) -> np.ndarray:
+        return np.memmap(self.folder / "vectors", np.float16, "r").reshape(-1, DIM)
+
+    @property
+    def starts(self) -> np.ndarray:
+        starts: np.ndarray = np.load(self.folder / "starts.npy")
+        return starts
+
+    @property
     def count(self) -> int:
-        return len(np.load(self.folder / "starts.npy", mmap_mode="r")) - 1
+        return len(self.starts) - 1
 
     @property
     def queries(self) -> list[np.ndarray]:
