@@ -163,7 +163,7 @@ class EdgeServer:
                 p["limit"],
                 query_in(p["query"], p.get("using")),
                 None,
-                None,
+                params_in(p.get("params")),
                 filter_in(p.get("filter"), self.shard(name)),
             )
             for p in ([first] if isinstance(first, dict) else first or [])

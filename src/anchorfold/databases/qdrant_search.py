@@ -130,6 +130,7 @@ class QdrantSearch(QdrantDocuments):
         else:
             options["prefetch"] = models.Prefetch(
                 query=query.sum(0).tolist(), using=POOLED, filter=allowed, limit=max(candidates, request.top_k),
+                params=models.SearchParams(exact=True),  # the graph loses most of that many candidates
             )  # fmt: skip
         if not request.exact and self.settings.bits < 16:
             rescored = models.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING[self.settings.bits])
