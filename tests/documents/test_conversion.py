@@ -6,9 +6,17 @@ import time
 import psutil
 import pytest
 
-from anchorfold.documents import Document, DocumentFinished, PageRendered, RenderRequest, conversion, list_documents
+from anchorfold.documents import (
+    Document,
+    DocumentFinished,
+    PageRendered,
+    RenderRequest,
+    conversion,
+    converted_readers,
+    list_documents,
+)
 from anchorfold.documents.conversion import OFFICE, missing_converter
-from anchorfold.documents.converted_readers import join_pdfs, office_extension
+from anchorfold.documents.converted_readers import office_extension
 from anchorfold.documents.formats import is_supported, open_document
 from anchorfold.documents.listing import ignored_summary
 from anchorfold.documents.render_process import RendererFailedError, RenderProcess
@@ -232,5 +240,19 @@ def test_without_converters(tmp_path, monkeypatch):
     )
 
 
-def test_join_skips_damaged_files():
-    assert join_pdfs([conversion.html_to_pdf("<p>a</p>"), b"%PDF-1.4 damaged"]).startswith(b"%PDF-")
+def test_mail_names_attachments_that_are_not_included(tmp_path, monkeypatch):
+    monkeypatch.setenv("ANCHORFOLD_SOFFICE", str(tmp_path / "missing"))
+    monkeypatch.setattr(converted_readers, "MAX_ATTACHMENTS", 5)
+    attachments = {
+        "notes.txt": b"the attached notes", "invoice.pdf": b"%PDF-1.4 damaged", "photo.png": b"damaged",
+        "archive.zip": b"PK", "plan.docx": office_files.docx("plan"), "6.txt": b"6", "7.txt": b"7",
+    }  # fmt: skip
+    (tmp_path / "letter.eml").write_bytes(office_files.mail("Dear reader", attachments))
+    body, notes = page_texts(tmp_path / "letter.eml")
+    assert "attached notes" in notes
+    for note in (
+        "invoice.pdf (not included: damaged or encrypted)", "photo.png (not included: damaged image)",
+        "archive.zip (not included: unsupported format)", "plan.docx (not included: LibreOffice is not installed)",
+        "2 more (not included)",
+    ):  # fmt: skip
+        assert note in " ".join(body.split())

@@ -50,7 +50,7 @@ SMALL_RATIO, SMALL_BITS = 0.05, 2  # the preset --small; docs/scale.md has its m
 
 @app.command("index", rich_help_panel="Start")
 def index_command(
-    paths: Annotated[list[Path], typer.Argument(help="PDFs, images, or directories of them.", show_default=False)],
+    paths: Annotated[list[Path], typer.Argument(help="PDFs, images, office files, web pages, mail, or directories of them.", show_default=False)],  # noqa: E501
     output: Annotated[str, typer.Option("--output", "-o", help="Index directory or URL; created if it does not exist.", autocompletion=complete_path)],  # noqa: E501
     model: Annotated[str | None, typer.Option(help="Model name or path. Default: nano, which is part of this package.")] = None,  # noqa: E501
     method: Annotated[str | None, typer.Option(help="Compression method (see `anchorfold methods`). Default: auto (anchorfold; focus-clustering for causal models).")] = None,  # noqa: E501

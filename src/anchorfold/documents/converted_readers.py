@@ -97,8 +97,12 @@ class MailReader(ConvertedReader):
             if not message.keys():
                 raise UnreadableDocumentError("not a mail message, despite its extension")
             assert isinstance(message, EmailMessage)
-            attachments = [_attachment(part) for part in list(message.iter_attachments())[:MAX_ATTACHMENTS]]
-            body = _mail_body(message, [name for name, _ in attachments])
+            parts = list(message.iter_attachments())
+            attachments = [_attachment(part) for part in parts[:MAX_ATTACHMENTS]]
+            names = [name for name, _ in attachments]
+            if len(parts) > MAX_ATTACHMENTS:
+                names.append(f"{len(parts) - MAX_ATTACHMENTS} more (not included)")
+            body = _mail_body(message, names)
         return join_pdfs([markup_to_pdf(body), *(pdf for _, pdf in attachments if pdf)])
 
 
@@ -147,13 +151,10 @@ def markup_to_pdf(markup: str) -> bytes:
 
 
 def join_pdfs(files: list[bytes]) -> bytes:
-    """Return one PDF with the pages of several; damaged files are left out."""
+    """Return one PDF with the pages of several."""
     joined = pdfium.PdfDocument.new()
     for data in files:
-        try:
-            joined.import_pages(pdfium.PdfDocument(data))
-        except pdfium.PdfiumError:
-            continue
+        joined.import_pages(pdfium.PdfDocument(data))
     buffer = io.BytesIO()
     joined.save(buffer)
     return buffer.getvalue()
@@ -175,21 +176,27 @@ def _mail_body(message: EmailMessage, attachments: list[str]) -> str:
 
 
 def _attachment(part: EmailMessage) -> tuple[str, bytes | None]:
-    """Return the name of an attachment, and its pages as PDF; None if it cannot be read."""
+    """Return the name of an attachment, and its pages as PDF; the name contains the reason if there are none."""
     name = part.get_filename() or part.get_content_type()
-    extension = PurePosixPath(name).suffix.lower().removeprefix(".")
-    content = part.get_payload(decode=True)
-    if not isinstance(content, bytes) or missing_converter(extension) is not None:
-        return name, None
     try:
-        if extension == "pdf":
-            return name, content
-        if extension in IMAGES:
-            return name, _image_page(content)
-        reader = CONVERTED.get(extension)
-        return name, reader.convert(content) if reader is not None else None
-    except UnreadableDocumentError:
-        return name, None
+        return name, _attachment_pages(PurePosixPath(name).suffix.lower().removeprefix("."), part)
+    except UnreadableDocumentError as reason:
+        return f"{name} (not included: {reason})", None
+
+
+def _attachment_pages(extension: str, part: EmailMessage) -> bytes:
+    content = part.get_payload(decode=True)
+    if not isinstance(content, bytes) or extension not in ("pdf", *IMAGES, *CONVERTED):
+        raise UnreadableDocumentError("unsupported format")
+    if (converter := missing_converter(extension)) is not None:
+        raise UnreadableDocumentError(f"{converter} is not installed")
+    if extension == "pdf":
+        try:
+            joined = join_pdfs([content])
+        except pdfium.PdfiumError as error:
+            raise UnreadableDocumentError("damaged or encrypted") from error
+        return joined
+    return _image_page(content) if extension in IMAGES else CONVERTED[extension].convert(content)
 
 
 def _image_page(content: bytes) -> bytes:
