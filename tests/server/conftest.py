@@ -57,3 +57,31 @@ def server(served_folder):
     yield address.group()
     process.terminate()
     process.wait(timeout=20)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium; skips where there is none."""
+    from playwright.sync_api import sync_playwright
+
+    from tests.server.browser import launch
+
+    with sync_playwright() as playwright:
+        chromium = launch(playwright)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser, server):
+    """The search page in a new browser context; errors of its console fail the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 860}, color_scheme="light")
+    tab = context.new_page()
+    problems = []
+    tab.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+    tab.on("pageerror", lambda e: problems.append(str(e)))
+    tab.expected_problems = 0
+    tab.goto(server)
+    yield tab
+    context.close()
+    assert len(problems) <= tab.expected_problems, problems

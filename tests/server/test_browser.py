@@ -3,34 +3,9 @@
 import re
 import time
 
-import pytest
-from playwright.sync_api import expect, sync_playwright
-
-from tests.server.browser import launch
+from playwright.sync_api import expect
 
 QUERY = "night work supplement"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        chromium = launch(playwright)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def page(browser, server):
-    context = browser.new_context(viewport={"width": 1280, "height": 860}, color_scheme="light")
-    tab = context.new_page()
-    problems = []
-    tab.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
-    tab.on("pageerror", lambda e: problems.append(str(e)))
-    tab.expected_problems = 0
-    tab.goto(server)
-    yield tab
-    context.close()
-    assert len(problems) <= tab.expected_problems, problems
 
 
 def until(page, truth):
@@ -201,6 +176,14 @@ def test_no_matches_and_empty_query(page):
     expect(page.locator("#empty")).to_be_visible()
 
 
+def test_results_of_invented_words_are_no_strong_match(page):
+    page.fill("#query", "xqzv blorf wibble")
+    expect(page.locator("#status")).to_have_text("No strong match. Closest pages: 11")
+    expect(page.locator(".hit")).to_have_count(11)
+    page.fill("#query", QUERY)
+    expect(page.locator("#status")).to_have_text("Top 11 results")
+
+
 def test_neighboring_pages_original_and_similar_pages(page):
     open_first(page)
     title = page.locator("#viewer-title").inner_text()
@@ -213,7 +196,8 @@ def test_neighboring_pages_original_and_similar_pages(page):
     expect(page.locator("#viewer-title")).to_have_text(title.replace(f"page {number}", f"page {neighbor}"))
     page.locator("#similar").click()
     expect(page.locator("#viewer")).not_to_be_visible()
-    expect(page.locator("#status")).to_contain_text("similar pages")
+    expect(page.locator("#status")).to_contain_text(f"pages similar to handbook.pdf, page {neighbor}")
+    expect(page.locator("#mode")).not_to_be_visible()
     assert "like=" in page.url
     page.locator(".hit").first.click()
     expect(page.locator("#viewer-title")).to_be_visible()

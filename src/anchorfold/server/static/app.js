@@ -4,9 +4,9 @@ import { drawBoxes, savedMode, scoreLabels, showModes, snippet } from "/text.js"
 
 const TYPING_DELAY = 250; // milliseconds between the last key and a search
 const $ = (id) => document.getElementById(id);
-const state = { query: "", like: null, count: 24, results: [], open: -1, shown: null, word: null, evidence: null, comparison: null, request: null, zoom: false, panels: [], info: null, filters: {}, facets: [], mode: null, boxes: [] };
 const MAX_METHODS = 3;
 const RESULTS = 24, MAX_RESULTS = 100;
+const state = { query: "", like: null, count: RESULTS, results: [], searched: null, typing: false, open: -1, last: -1, shown: null, word: null, evidence: null, comparison: null, request: null, zoom: false, panels: [], info: null, filters: {}, facets: [], modes: [], mode: null, boxes: [] };
 
 function element(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
@@ -24,12 +24,13 @@ async function fetchJson(url, signal) {
     response = await fetch(url, { signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error("Cannot reach the server. Is `anchorfold serve` still running?");
+    throw Object.assign(new Error("Cannot reach the server. Is `anchorfold serve` still running?"), { retry: true });
   }
   if (response.ok) return response.json();
   const body = await response.json().catch(() => ({}));
   const reason = typeof body.detail === "string" ? body.detail : `error ${response.status}`;
-  throw new Error(response.status === 503 ? "The server is busy. Try again in a moment." : reason);
+  const busy = response.status === 503;
+  throw Object.assign(new Error(busy ? "The server is busy. Try again in a moment." : reason), { retry: response.status >= 500 });
 }
 
 function showMessage(target, text, problem = false) {
@@ -37,14 +38,20 @@ function showMessage(target, text, problem = false) {
   target.classList.toggle("problem", problem);
 }
 
-// Store the query and the open page in the URL, so that results can be shared.
-function updateUrl(push) {
+// The search as URL parameters.
+function searchParameters() {
   const parts = new URLSearchParams();
   if (state.query) parts.set("q", state.query);
-  if (state.like) parts.set("like", state.like);
-  if (state.mode && state.modeChosen) parts.set("mode", state.mode);
+  if (state.like) return new URLSearchParams({ like: state.like }); // the other parameters have no effect
+  if (state.query && state.mode && state.mode !== state.modes[0]) parts.set("mode", state.mode);
   if ($("per-document").checked) parts.set("per_document", "true");
   if (toUrl(state.filters)) parts.set("filter", toUrl(state.filters));
+  return parts;
+}
+
+// Store the search and the open page in the URL, so that results can be shared.
+function updateUrl(push) {
+  const parts = searchParameters();
   if (state.shown) parts.set("page", state.shown.id);
   const next = parts.size ? `/?${parts}` : "/";
   if (next !== location.pathname + location.search) history[push ? "pushState" : "replaceState"]({}, "", next);
@@ -52,13 +59,15 @@ function updateUrl(push) {
 
 async function search(query, push = true, like = null, count = RESULTS) {
   query = query.trim();
-  Object.assign(state, { query, like, count });
+  Object.assign(state, { query, like, count, searched: null });
   state.request?.abort();
   $("empty").hidden = query !== "" || like !== null;
   document.title = query ? `${query} - AnchorFold` : "AnchorFold search";
+  document.body.classList.toggle("similar", like !== null); // hides the options of searches
   if (!query && !like) {
+    state.request = null;
     $("more").hidden = $("per-document-label").hidden = true;
-    state.results = [];
+    Object.assign(state, { results: [], searched: "" });
     $("results").replaceChildren();
     showMessage($("status"), "");
     updateUrl(push);
@@ -71,8 +80,10 @@ async function search(query, push = true, like = null, count = RESULTS) {
   try {
     await state.info; // contains the supported modes
     if (like) {
-      state.results = await fetchJson(`/api/pages/${encodeURIComponent(like)}/similar?top_k=${count}`, request.signal);
-      showResults(1);
+      const path = `/api/pages/${encodeURIComponent(like)}`;
+      const [page, results] = await Promise.all([fetchJson(path, request.signal), fetchJson(`${path}/similar?top_k=${count}`, request.signal)]);
+      state.results = results;
+      showResults(`${results.length} pages similar to ${page.document}, page ${page.page}`);
       updateUrl(push);
       return;
     }
@@ -82,26 +93,28 @@ async function search(query, push = true, like = null, count = RESULTS) {
     if (state.mode) parts.set("mode", state.mode);
     const response = await fetchJson(`/api/search?${parts}`, request.signal);
     state.results = response.results;
-    showResults(response.searched);
+    const partial = response.searched < 1 ? ` (partial: ${Math.floor(100 * response.searched)} % of the index was searched)` : "";
+    const nothing = whereClause(state.filters) ? "No results. Try other words or filters." : "No results. Try other words.";
+    const count = state.results.length;
+    const heading = response.weak ? `No strong match. Closest pages: ${count}` : `Top ${count} results`;
+    showResults((count ? heading : nothing) + partial);
     updateUrl(push);
   } catch (error) {
     if (error.name === "AbortError") return;
     // Results of the last search stay visible.
     showMessage($("status"), error.message, true);
-    $("status").append(" ", element("button", { type: "button", onclick: () => search(query, push, like, count) }, "Retry"));
+    if (error.retry) $("status").append(" ", element("button", { type: "button", onclick: () => search(query, push, like, count) }, "Retry"));
   } finally {
     if (state.request === request) $("results").classList.remove("waiting");
   }
 }
 
-function showResults(searched) {
-  const count = state.results.length;
-  const partial = searched < 1 ? ` (partial: ${Math.floor(100 * searched)} % of the index was searched)` : "";
-  const nothing = whereClause(state.filters) ? "No results. Try other words or filters." : "No results. Try other words.";
-  const heading = state.like ? `${count} similar pages` : `Top ${count} results`;
-  showMessage($("status"), (count ? heading : nothing) + partial);
-  $("more").hidden = count < state.count || state.count >= MAX_RESULTS;
-  $("per-document-label").hidden = state.like !== null;
+function showResults(heading) {
+  state.searched = searchParameters().toString();
+  if (state.count === RESULTS) scrollTo(0, 0); // not after "More results"
+  showMessage($("status"), heading);
+  $("more").hidden = state.results.length < state.count || state.count >= MAX_RESULTS;
+  $("per-document-label").hidden = false;
   $("results").replaceChildren(...state.results.map((hit, number) => element("li", {},
     element("button", { class: "hit", type: "button", onclick: () => openPage(number) },
       element("span", { class: "sheet" }, element("img", { src: `/api/pages/${hit.id}/thumbnail`, alt: "", loading: "lazy" })),
@@ -123,6 +136,7 @@ function openPage(number, push = true) {
 // Show a page: a result with its number, or another page with the number -1.
 async function showPage(hit, number, push = true) {
   Object.assign(state, { open: number, shown: hit, word: null, evidence: null, comparison: null, boxes: [] });
+  if (number >= 0) state.last = number;
   loadBoxes(hit);
   loadLinks(hit);
   $("viewer-title").textContent = `${hit.document}, page ${hit.page}`;
@@ -241,7 +255,9 @@ function repaint() {
       drawBoxes(canvas, state.boxes);
     }
   }
-  if (state.evidence) $("maximum").textContent = `${scaleMaximum().toFixed(3)}: contribution of a patch to the visual score`;
+  if (!state.evidence) return;
+  const frames = state.boxes.length ? "; blue frame: query word in the text" : "";
+  $("maximum").textContent = `${scaleMaximum().toFixed(3)}: how much a part of the page adds to the visual score${frames}`;
 }
 
 function setComparing(on) {
@@ -274,27 +290,23 @@ async function showComparison() {
 }
 
 function viewerClosed() {
-  const number = state.open;
   Object.assign(state, { open: -1, shown: null });
   updateUrl(true);
-  $("results").children[number]?.querySelector("button").focus();
+  ($("results").children[state.last]?.querySelector("button") ?? $("results")).focus();
 }
 
 async function readUrl() {
   const parts = new URLSearchParams(location.search);
-  const query = parts.get("q") ?? "";
+  const query = (parts.get("q") ?? "").trim(), like = parts.get("like"), page = parts.get("page");
   $("query").value = query;
-  const filters = fromUrl(parts.get("filter"));
-  const changed = toUrl(filters) !== toUrl(state.filters);
-  if (changed) setFilters(filters);
-  const like = parts.get("like");
+  setFilters(fromUrl(parts.get("filter")));
   $("per-document").checked = parts.get("per_document") === "true";
-  if (parts.get("mode")) {
-    await state.info;
-    setMode(parts.get("mode"));
-  }
-  if (changed || query !== state.query || like !== state.like || !state.results.length) await search(query, false, like);
-  const page = parts.get("page");
+  const { request } = state;
+  await state.info; // contains the supported modes
+  if (request !== state.request) return; // a search began meanwhile
+  if (query) setMode(parts.get("mode") ?? state.modes[0]);
+  Object.assign(state, { query, like });
+  if (searchParameters().toString() !== state.searched) await search(query, false, like);
   const number = state.results.findIndex((r) => r.id === page);
   if (number >= 0) openPage(number, false);
   else if (page) {
@@ -310,18 +322,18 @@ async function readUrl() {
 async function showInfo() {
   try {
     const info = await fetchJson("/api/info");
-    state.mode = savedMode(info.modes);
     state.modes = info.modes;
+    state.mode = savedMode(info.modes) ?? info.modes[0];
     showModes($("mode"), info.modes, state.mode, (mode) => {
-      Object.assign(state, { mode, modeChosen: true });
-      if (state.query) search(state.query, false);
+      state.mode = mode;
+      if (state.query) search(state.query);
     });
     const bytes = (n) => (n < 1e6 ? `${(n / 1e3).toFixed(0)} kB` : n < 1e9 ? `${(n / 1e6).toFixed(1)} MB` : `${(n / 1e9).toFixed(1)} GB`);
     const count = (n) => n.toLocaleString("en");
     $("info").replaceChildren(
-      element("span", {}, element("strong", {}, `Compression ratio ${info.compression_ratio.toFixed(1)}`), ` (${bytes(info.bytes - info.thumbnail_bytes - info.text_bytes)} without thumbnails and text; uncompressed ${bytes(info.full_vector_bytes)})`),
+      element("span", {}, element("strong", {}, `Compression ratio ${info.compression_ratio.toFixed(1)}`), element("span", { class: "detail" }, ` (${bytes(info.bytes - info.thumbnail_bytes - info.text_bytes)} without thumbnails and text; uncompressed ${bytes(info.full_vector_bytes)})`)),
       element("span", {}, `${count(info.documents)} documents, ${count(info.pages)} pages`),
-      element("span", {}, `${info.method} with ${info.model}`));
+      element("span", { class: "detail" }, `${info.method} with ${info.model}`));
     $("info").hidden = false;
     showMethods(info.methods);
   } catch (error) {
@@ -330,10 +342,10 @@ async function showInfo() {
 }
 
 function setMode(mode) {
-  const input = $("mode").querySelector(`input[value="${CSS.escape(mode)}"]`);
-  if (!state.modes?.includes(mode)) return;
+  if (!state.modes.includes(mode)) return;
+  const input = $("mode").querySelector(`input[value="${mode}"]`);
   if (input) input.checked = true;
-  Object.assign(state, { mode, modeChosen: true });
+  state.mode = mode;
 }
 
 function setFilters(filters) {
@@ -375,14 +387,20 @@ function setTheme(next) {
 }
 
 let typingTimer;
+// Searches while typing are one step of the history; Enter, or leaving the field, ends it.
 $("query").addEventListener("input", () => {
   clearTimeout(typingTimer);
-  typingTimer = setTimeout(() => search($("query").value), TYPING_DELAY);
+  typingTimer = setTimeout(() => {
+    search($("query").value, !state.typing);
+    state.typing = true;
+  }, TYPING_DELAY);
 });
+$("query").addEventListener("blur", () => { state.typing = false; });
 $("form").addEventListener("submit", (event) => {
   event.preventDefault();
   clearTimeout(typingTimer);
-  search($("query").value);
+  search($("query").value, !state.typing);
+  state.typing = false;
 });
 $("theme").addEventListener("click", () => setTheme(isDark() ? "light" : "dark"));
 $("close").addEventListener("click", () => $("viewer").close());
@@ -394,6 +412,7 @@ $("similar").addEventListener("click", () => {
   Object.assign(state, { open: -1, shown: null });
   $("viewer").close();
   $("query").value = "";
+  $("results").focus({ preventScroll: true });
   search("", true, id);
 });
 $("copy").addEventListener("click", async () => {
