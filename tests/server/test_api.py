@@ -29,6 +29,12 @@ class TestSearching:
         assert answer["results"][0]["document"] == "handbook.pdf"
         assert answer["results"][0]["page"] == 1
         assert len(answer["results"]) == 3
+        assert answer["weak"] is False
+
+    def test_results_of_invented_words_are_weak(self, client):
+        for mode, weak in (("hybrid", True), ("visual", True), ("text", None)):
+            answer = client.get("/api/search", params={"q": "xqzv blorf wibble", "mode": mode}).json()
+            assert answer["weak"] is weak, mode
 
     def test_filters_by_public_names(self, client):
         answer = client.get("/api/search", params={"q": QUERY, "document": "forms*"}).json()["results"]

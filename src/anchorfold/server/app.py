@@ -64,6 +64,7 @@ class SearchResponse(BaseModel):
 
     query: str
     results: list[SearchResult]
+    weak: bool | None = Field(None, description="Whether the best page matches few of the words; null if unknown.")
     searched: float = Field(1.0, description="Fraction of all pages that was searched; below 1 if shards timed out.")
 
 
@@ -212,8 +213,11 @@ def create_app(service: IndexService, token: str | None = None, limit: int = MAX
     ) -> SearchResponse:  # fmt: skip
         """Return the best pages for a query."""
         request = SearchRequest([q], top_k=top_k, documents=document, where=where, mode=mode, per_document=per_document)
-        results = [search_result(*result) for result in service.search(request)]
-        return SearchResponse(query=q, results=results, searched=index.store.searched)
+        hits = service.search(request)
+        return SearchResponse(
+            query=q, results=[search_result(*hit) for hit in hits], weak=service.is_weak(q, [hit for *_, hit in hits]),
+            searched=index.store.searched,
+        )  # fmt: skip
 
     @app.get("/api/facets", tags=["index"], responses=UNAVAILABLE)
     def facets() -> FacetsResponse:

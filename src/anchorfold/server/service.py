@@ -27,6 +27,7 @@ from anchorfold.explanation.text_lookup import query_word_boxes
 from anchorfold.indexes.index import Index
 from anchorfold.indexes.reader import Page
 from anchorfold.page import EncodedPage
+from anchorfold.retrieval.match_strength import WEAK_SIMILARITY, is_weak_match
 from anchorfold.storage.hits import Hit, SearchRequest, selector
 
 MAX_SUGGESTIONS = 3
@@ -75,6 +76,13 @@ class IndexService:
             return []
         (hits,) = self.index.run(replace(request, public=True))
         return [(h.page_id, PageReference(h.page_id, h.source, h.page, h.public_name), h) for h in hits]
+
+    def is_weak(self, query: str, hits: Sequence[Hit]) -> bool | None:
+        """Return whether the hits match few words of the query; None if unknown."""
+        if self.index.settings.model not in WEAK_SIMILARITY:
+            return None
+        (vectors,) = self.index.encode_queries([query])
+        return is_weak_match(self.index.store, query, vectors, hits)
 
     def has_document(self, name: str) -> bool:
         """Return whether a public name or pattern matches any document."""
