@@ -39,9 +39,9 @@ SEED = 0
 
 
 def read_queries(path: Path, count: int) -> list[dict[str, Any]]:
-    """Return a random sample of queries that are not titles of pages."""
+    """Return a random sample of queries in the language of the pages."""
     queries = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    queries = [query for query in queries if query.get("kind") in (None, "question")]
+    queries = [query for query in queries if query.get("kind") != "crosslingual"]
     return random.Random(SEED).sample(queries, min(count, len(queries)))
 
 

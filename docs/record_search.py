@@ -41,7 +41,7 @@ class Recording:
 
 
 def record(recording: Recording) -> None:
-    """Search, open a page with its heatmap, choose a word, close it and switch the mode."""
+    """Search, open a page with its heatmap, choose a word, and show similar pages."""
     page = recording.page
     recording.take(STEP)
     for start in range(0, len(QUERY), 3):
@@ -54,9 +54,8 @@ def record(recording: Recording) -> None:
     recording.take_loaded()
     page.locator("#words button").nth(2).click()
     recording.take_loaded()
-    page.keyboard.press("Escape")
-    page.locator("#mode label", has_text="Hybrid").click()
-    page.wait_for_selector(".hit mark")
+    page.click("#similar")
+    page.get_by_text("pages similar to").wait_for()
     recording.take_loaded()
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # Similarities below which the best page is a weak match, by model. The second holds if the best page has text, and no
-# result contains a word of the query. Measured by benchmarks/match_strength.py.
+# result contains a word of the query. Measured in docs/research/hybrid.md.
 WEAK_SIMILARITY = {"nano": (0.4, 0.5)}
 
 
