@@ -95,9 +95,9 @@ async function search(query, push = true, like = null, count = RESULTS) {
     state.results = response.results;
     const partial = response.searched < 1 ? ` (partial: ${Math.floor(100 * response.searched)} % of the index was searched)` : "";
     const nothing = whereClause(state.filters) ? "No results. Try other words or filters." : "No results. Try other words.";
-    const count = state.results.length;
-    const heading = response.weak ? `No strong match. Closest pages: ${count}` : `Top ${count} results`;
-    showResults((count ? heading : nothing) + partial);
+    const shown = state.results.length;
+    const heading = response.weak ? `No strong match. Closest pages: ${shown}` : `Top ${shown} results`;
+    showResults((shown ? heading : nothing) + partial);
     updateUrl(push);
   } catch (error) {
     if (error.name === "AbortError") return;
