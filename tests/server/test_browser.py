@@ -245,7 +245,7 @@ def test_results_stay_when_the_server_is_gone(page):
     expect(page.locator(".hit")).to_have_count(11)
     page.unroute("**/api/search*")
     page.get_by_role("button", name="Retry").click()
-    expect(page.locator("#status")).to_contain_text("Top")
+    expect(page.locator("#status")).to_contain_text("No strong match")
 
 
 def test_an_unknown_page_in_the_url_shows_a_message(page, server):
