@@ -206,12 +206,17 @@ def test_memory_limit(tmp_path, monkeypatch):
 
 def test_converter_ends_with_the_renderer(tmp_path, monkeypatch):
     path = fake_soffice(tmp_path, monkeypatch, f"echo $$ > {tmp_path}/pid; exec sleep 300")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
     process = RenderProcess(seconds=3.0)
     document = Document(str(path), path, 0, 0)
     with pytest.raises(RendererFailedError, match="took longer"):
         list(process.render(RenderRequest(document), 10_000))
     time.sleep(0.5)
     assert not is_running(int((tmp_path / "pid").read_text()))
+    assert list(temporary.iterdir()) == []
 
 
 def test_renderer_converts(tmp_path):

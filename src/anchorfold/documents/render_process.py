@@ -6,9 +6,11 @@ import logging
 import os
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -61,6 +63,7 @@ class RenderProcess:
         self.memory, self.seconds = memory or default_memory(), seconds
         self._served = 0  # pages and documents handled by the current process
         self._child: subprocess.Popen[bytes] | None = None
+        self._folder: str | None = None  # temporary files of the process, which cannot remove them if it is killed
 
     def render(self, request: RenderRequest, pixels: int) -> Iterator[RenderEvent]:
         """Render pages with at most `pixels` pixels each.
@@ -109,7 +112,11 @@ class RenderProcess:
             if stream is not None:
                 with suppress(OSError):
                     stream.close()
-        return child.wait()
+        code = child.wait()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+        return code
 
     @contextmanager
     def _exchange(self, message: dict[str, Any]) -> Iterator[None]:
@@ -139,11 +146,12 @@ class RenderProcess:
             raise AnchorFoldError(UNSUPPORTED)
         self.close()
         try:
+            self._folder = tempfile.mkdtemp(prefix="anchorfold-")
             self._child = subprocess.Popen(
                 [*COMMAND, str(self.memory)], bufsize=0, start_new_session=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,  # libraries print warnings about damaged files
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": self._folder},
             )  # fmt: skip
             assert self._child.stdin is not None
             os.set_blocking(self._child.stdin.fileno(), False)
