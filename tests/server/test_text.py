@@ -10,7 +10,7 @@ from anchorfold import AnchorFold, Index
 from anchorfold.server.app import create_app
 from anchorfold.server.service import IndexService
 from tests.number_reader import NumberReader
-from tests.server.test_browser import browser, page, until  # noqa: F401  (fixtures)
+from tests.server.test_browser import until
 from tests.text_pages import write_text_pdf
 
 QUERY = "night work supplement"

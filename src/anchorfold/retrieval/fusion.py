@@ -34,8 +34,8 @@ def fused_scores(visual: np.ndarray, text: np.ndarray, no_text: np.ndarray) -> n
     words[no_text] = images[no_text] * (words[~no_text].max() / (images.max() or 1.0))
     image_weight, text_weight = score_margin(visual) ** 2, score_margin(text[~no_text]) ** 2
     share = text_weight / (image_weight + text_weight) if image_weight + text_weight > 0 else 0.5
-    both: np.ndarray = (1 - share) * images + share * words
-    return visual.mean() + (visual.std() or 1.0) * both
+    both: np.ndarray = visual.mean() + (visual.std() or 1.0) * ((1 - share) * images + share * words)
+    return both
 
 
 def standardized(scores: np.ndarray) -> np.ndarray:
