@@ -67,7 +67,7 @@ class TestApi:
 
 
 class TestPage:
-    def blue(self, page):  # noqa: F811
+    def blue(self, page):
         """How many pixels of the canvas are blue, as the frames round words are."""
         return page.evaluate(
             """() => { const c = document.querySelector('#panels canvas');
@@ -76,7 +76,7 @@ class TestPage:
               n += d[i + 3] > 150 && d[i + 2] > 150 && d[i] < 90; return n; }"""
         )
 
-    def test_mode_is_remembered_and_matches_are_marked(self, page):  # noqa: F811
+    def test_mode_is_remembered_and_matches_are_marked(self, page):
         page.fill("#query", QUERY)
         expect(page.locator(".hit")).to_have_count(11)
         page.locator("#mode label", has_text="Text").click()
@@ -99,7 +99,7 @@ class TestPage:
         expect(page.locator(".hit mark")).to_have_count(0)
 
     @pytest.mark.parametrize(("mode", "label"), [("visual", "visual"), ("text", "text"), ("hybrid", "fused")])
-    def test_a_score_has_the_same_label_and_number_on_the_card_and_in_the_viewer(self, page, mode, label):  # noqa: F811
+    def test_a_score_has_the_same_label_and_number_on_the_card_and_in_the_viewer(self, page, mode, label):
         page.fill("#query", QUERY)
         page.locator(f"#mode input[value={mode}]").check()
         score = page.locator(".hit .where span:last-child").first
@@ -110,7 +110,7 @@ class TestPage:
         (visual,) = re.findall(r"visual score (\d+\.\d{3})", status.text_content(), re.IGNORECASE)
         expect(page.get_by_role("radio", name=f"all words {visual}").first).to_be_visible()
 
-    def test_mode_by_keyboard(self, page):  # noqa: F811
+    def test_mode_by_keyboard(self, page):
         page.fill("#query", QUERY)
         page.locator("#mode input:checked").focus()
         before = page.locator("#mode input:checked").input_value()
