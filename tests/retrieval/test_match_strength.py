@@ -34,6 +34,8 @@ def hits(*scores, text=None):
         (Store(), hits(0.55, text=0.0), False),
         (Store(has_text=False), hits(0.45, text=0.0), False),
         (Store(has_text=False), hits(0.39, text=0.0), True),
+        (Store(), [Hit("a.pdf", 1, 0.2, "/a.pdf", 0.2, 9.0, "Per Aasen, Vice chair", ((4, 9), (11, 15)))], False),
+        (Store(), [Hit("a.pdf", 1, 0.2, "/a.pdf", 0.2, 9.0, "ten per cent, per year", ((4, 7), (14, 17)))], True),
         (Store(model="vidore/colpali-v1.3-hf"), hits(0.1), None),
         (Store(), [], None),
         (Store(), [Hit("a.pdf", 1, 2.0, "/a.pdf", text=2.0)], None),

@@ -17,8 +17,9 @@ from anchorfold.storage.protocol import PageStore
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Similarities below which the best page is a weak match, by model. The second holds if the best page has text, and no
-# result contains a word of the query. Measured in docs/research/hybrid.md.
+# Similarities below which the best page is a weak match, by model, unless a passage contains half of the query words.
+# The second holds if the best page has text, and no result contains a word of the query. Measured in
+# docs/research/hybrid.md.
 WEAK_SIMILARITY = {"nano": (0.4, 0.5)}
 
 
@@ -34,7 +35,8 @@ def is_weak_match(store: PageStore, query: str, vectors: Tensor | np.ndarray, hi
         return None
     highest = float(np.linalg.norm(np.asarray(vectors, np.float32), axis=1).sum())
     best, page = max(scores)
-    if best >= max(limits) * highest:
+    words = max(len({hit.snippet[first:last].casefold() for first, last in hit.matches}) for hit in hits)
+    if best >= max(limits) * highest or 2 * words >= len(vectors):
         return False
     no_words = all(hit.text == 0 for hit in hits) and store.text_scores(query, [page])[page] is not None
     return best < limits[no_words] * highest
