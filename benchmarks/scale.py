@@ -137,33 +137,32 @@ def in_own_process(function: str, *arguments: Any) -> dict[str, float]:
     return figures
 
 
-def plot(figures: Path, picture: Path) -> None:
+def plot(figures: Path, image: Path) -> None:
     """Plot time, memory and disk by number of pages on logarithmic axes."""
     import matplotlib.pyplot as plt
 
     rows = [json.loads(line) for line in figures.read_text().splitlines()]
-    figure, axes = plt.subplots(1, 3, figsize=(13, 4.2), constrained_layout=True)
-    styles = {1: ("#0b6e4f", "o"), 8: ("#b5541c", "s")}
-    for bits, (colour, mark) in styles.items():
-        some = sorted((row for row in rows if row.get("bits") == bits), key=lambda row: row["pages"])
-        pages = [row["pages"] for row in some]
-        label = f"{bits} bit{'s' if bits > 1 else ''}"
-        for way, line, filling in (("candidates", "-", colour), ("all pages", "--", "white")):
-            milliseconds = [1000 * row[way] for row in some]
-            axes[0].plot(pages, milliseconds, f"{mark}{line}", color=colour, mfc=filling, label=f"{way}, {label}")
-        axes[1].plot(pages, [row["megabytes"] for row in some], f"{mark}-", color=colour, label=label)
-        axes[2].plot(pages, [row["bytes"] / 1e6 for row in some], f"{mark}-", color=colour, label=label)
-    for name, mark in zip(sorted({row["peer"] for row in rows if "peer" in row}), "^vD", strict=False):
-        some = sorted((row for row in rows if row.get("peer") == name), key=lambda row: row["pages"])
-        pages = [row["pages"] for row in some]
-        axes[0].plot(pages, [1000 * r["seconds"] for r in some], f"{mark}:", color="0.45", label=name)
-        axes[1].plot(pages, [r["megabytes"] for r in some], f"{mark}:", color="0.45", label=name)
-    for axis, title in zip(axes, ("a query, ms", "resident memory, MB", "on disk, MB"), strict=True):
+    axes = plt.subplots(1, 3, figsize=(13, 4.2), constrained_layout=True)[1]
+
+    def draw(axis: int, points: list[dict[str, Any]], column: str, factor: float, style: str, **options: Any) -> None:
+        points = sorted((row for row in points if column in row), key=lambda row: row["pages"])
+        axes[axis].plot([row["pages"] for row in points], [factor * row[column] for row in points], style, **options)
+
+    for bits, colour, mark in ((1, "#0b6e4f", "o"), (8, "#b5541c", "s")):
+        own, label = [row for row in rows if row.get("bits") == bits], f"{bits} bit{'s' if bits > 1 else ''}"
+        draw(0, own, "candidates", 1000, f"{mark}-", color=colour, label=f"candidates, {label}")
+        draw(0, own, "all pages", 1000, f"{mark}--", color=colour, mfc="white", label=f"full scan, {label}")
+        draw(1, own, "megabytes", 1, f"{mark}-", color=colour, label=label)
+        draw(2, own, "bytes", 1e-6, f"{mark}-", color=colour, label=label)
+    for name, mark in zip(sorted({row["peer"] for row in rows if "peer" in row}), "^vD<>P", strict=True):
+        peer = [row for row in rows if row.get("peer") == name]
+        draw(0, peer, "seconds", 1000, f"{mark}:", color="0.45", label=name)
+        draw(1, peer, "megabytes", 1, f"{mark}:", color="0.45", label=name)
+    for axis, title in zip(axes, ("time per query, ms", "peak memory, MB", "disk, MB"), strict=True):
         axis.set(xscale="log", yscale="log", xlabel="pages", title=title)
         axis.grid(alpha=0.3)
         axis.legend(fontsize=7)
-    figure.suptitle("With candidates first, a query on a million pages costs no more than on a hundred thousand")
-    plt.savefig(picture, dpi=130)
+    plt.savefig(image, dpi=130)
 
 
 def main() -> None:
@@ -177,7 +176,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=Path("scale.jsonl"), help="append figures to this file")
     parser.add_argument("--validate", action="store_true", help="agreement on real pages against invented ones")
     parser.add_argument("--corpus", type=Path, help="whose questions to ask of the real pages")
-    parser.add_argument("--plot", nargs=2, type=Path, metavar=("FIGURES", "PICTURE"))
+    parser.add_argument("--plot", nargs=2, type=Path, metavar=("FIGURES", "IMAGE"))
     arguments = parser.parse_args()
     if arguments.plot:
         plot(*arguments.plot)

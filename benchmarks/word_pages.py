@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,9 +66,9 @@ class WordPages:
         self.rng = np.random.default_rng(seed)
         self.texts = _texts(real_lines(), {word: number for number, word in enumerate(known)}, self.rng)
         seen, _ = run_vectors(run)
-        similarity = np.concatenate([part @ self.units.T for part in np.array_split(seen, 50)])
-        nearest = similarity.argmax(1)
-        cosines = similarity[np.arange(len(seen)), nearest]
+        parts = np.array_split(seen, -(-len(seen) // 500))
+        nearest = np.concatenate([(part @ self.units.T).argmax(1) for part in parts])
+        cosines = (seen * self.units[nearest]).sum(1)
         rests = seen - cosines[:, None] * self.units[nearest]
         self.rests = rests / np.maximum(np.linalg.norm(rests, axis=1, keepdims=True), 1e-9)
         members, likeness = likeness_of_rests(self.rests, nearest)
@@ -112,8 +113,15 @@ def likeness_of_rests(rests: np.ndarray, words: np.ndarray) -> tuple[np.ndarray,
 
 
 def _texts(lines: list[str], words: dict[str, int], rng: np.random.Generator) -> Iterator[list[int]]:
-    """Yield the numbers of known words of consecutive lines from a random position, without end."""
-    numbers = [[words[word] for word in line.split() if word in words] for line in lines]
-    while True:
-        at = int(rng.integers(len(numbers)))
-        yield [number for line in numbers[at : at + LINES] for number in line]
+    """Return an iterator over the numbers of known words of consecutive lines from a random position, without end."""
+    numbers, ends = array("i"), array("q", [0])
+    for line in lines:
+        numbers.extend(words[word] for word in line.split() if word in words)
+        ends.append(len(numbers))
+
+    def draws() -> Iterator[list[int]]:
+        while True:
+            at = int(rng.integers(len(ends) - 1))
+            yield numbers[ends[at] : ends[min(at + LINES, len(ends) - 1)]].tolist()
+
+    return draws()
