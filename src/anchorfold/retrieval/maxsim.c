@@ -169,9 +169,9 @@ int EXPORT(maxsim)(const Request *request) {
     pthread_mutex_init(&scan->mutex, NULL);
     pthread_cond_init(&scan->idle, NULL);
 #ifdef HAS_TABLES
-    /* With many components, sums of rounded table entries would need more pages to be rescored. */
+    /* With many components, tables exceed the L1 cache and the bound of their rounding exceeds that of int16. */
     scan->tables = (request->bits == 1 && tokens <= TABLE_TOKENS_1) ||
-                   (request->bits == 2 && tokens <= TABLE_TOKENS_2 && tokens * request->components <= 65536) ||
+                   (request->bits == 2 && tokens <= TABLE_TOKENS_2 && request->components <= 1024) ||
                    (request->bits == 4 && tokens <= TABLE_TOKENS_4 && request->components <= 256);
 #endif
     scan->integer = request->bits <= 8;
