@@ -28,7 +28,7 @@ def served(**limits):
     protocol = type("Quick", (TimedProtocol,), {"request_seconds": 1.0, "response_seconds": 1.0, **limits})
     config = server_config(answering, "127.0.0.1", 0, protocol)
     server = uvicorn.Server(config)
-    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    listener = bind(config)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
@@ -83,6 +83,13 @@ def test_incomplete_requests_are_closed_while_others_are_served():
         assert all(map(is_closed, halves))
         assert is_answered(port)
         assert not [c for c in server.server_state.connections if c.cycle is None]
+
+
+def test_small_packets_are_sent_at_once():
+    with served() as (server, port), httpx.Client() as client:
+        assert client.get(f"http://127.0.0.1:{port}/").text == "ok"
+        (connection,) = server.server_state.connections
+        assert connection.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_slow_header_is_closed():

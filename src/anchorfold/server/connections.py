@@ -89,7 +89,9 @@ def bind(config: uvicorn.Config) -> socket.socket:
     Raises:
         AnchorFoldError: the address cannot be used.
     """
-    sock = socket.socket(socket.AF_INET6 if ":" in config.host else socket.AF_INET)
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    # asyncio disables the delay of small packets (Nagle) only for an explicit protocol.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((config.host, config.port))
