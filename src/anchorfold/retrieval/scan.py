@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from anchorfold.retrieval.candidates import CANDIDATES, Candidates
+from anchorfold.retrieval.combined_scans import CombinedScans
 from anchorfold.retrieval.kernels import Tokens, maxsim, nth_largest, rescore
 from anchorfold.retrieval.live_pages import LivePages
 
@@ -28,6 +29,7 @@ class Scanner:
 
     def __init__(self, live: LivePages, candidates: Candidates | None = None) -> None:
         self.live, self.candidates = live, candidates
+        self._combined = CombinedScans()
 
     def top_k(
         self, queries: Sequence[Any], count: int, allowed: np.ndarray | None = None, exact: bool | None = None,
@@ -73,7 +75,10 @@ class Scanner:
         step = max(1, SCORES // len(rows))
         for first in range(0, len(queries), step):
             rotated = tokens or Tokens.of(queries[first : first + step], self.live.coding)
-            scores, errors = self.scores(rotated, rows)
+            if rows is self.live.rows and len(rotated.starts) == 2:  # one query: other threads may scan the same rows
+                scores, errors = self._combined.scores(rotated, lambda tokens: self.scores(tokens, rows))
+            else:
+                scores, errors = self.scores(rotated, rows)
             for query, (start, stop) in enumerate(pairwise(rotated.starts.tolist())):
                 if start == stop:
                     rankings.append([])
