@@ -183,3 +183,19 @@ def test_concurrent_searches_return_the_same_results(many):
     for worker in workers:
         worker.join()
     assert results == [expected] * 8
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_queries_that_are_scored_together_have_the_results_of_single_ones(stores, bits):
+    scanner, queries = Scanner(live_pages(stores[bits])), queries_of(24)
+    expected, results = [scanner.top_k([query], 10)[0] for query in queries], {}
+
+    def search(i):
+        results[i] = [scanner.top_k([queries[i]], 10)[0] for _ in range(5)]
+
+    workers = [threading.Thread(target=search, args=(i,)) for i in range(len(queries))]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert results == {i: [ranking] * 5 for i, ranking in enumerate(expected)}
