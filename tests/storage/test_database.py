@@ -68,6 +68,11 @@ class TestOpening:
         with pytest.raises(MismatchError, match=r"created by a newer version of anchorfold \(unknown settings: colour"):
             IndexSettings.from_dict({**asdict(store.settings), "colour": "blue"})
 
+    @pytest.mark.parametrize("wrong", [{"dim": "many"}, {"model": None}, {"options": [1]}])
+    def test_settings_of_a_wrong_type_are_damage(self, store, wrong):
+        with pytest.raises(DamagedError, match=f"settings of the index are damaged: '{next(iter(wrong))}'"):
+            IndexSettings.from_dict({**asdict(store.settings), **wrong})
+
     def test_every_index_can_be_opened_with_other_tools(self, store):
         assert pragma(store, "application_id") == 0x41464C44
         with sqlite3.connect(f"file:{store.database.path}?mode=ro", uri=True) as connection:

@@ -30,6 +30,17 @@ def test_as_much_of_a_path_is_shown_as_makes_it_unique(name, taken, expected):
     assert public_name(name, taken.__contains__) == expected
 
 
+def test_a_free_number_is_found_with_few_look_ups():
+    taken, checked = {"a.pdf"}, list[str]()
+    for _ in range(500):
+        checked.clear()
+        name = public_name("../a.pdf", lambda candidate: checked.append(candidate) or candidate in taken)
+        assert name not in taken
+        taken.add(name)
+    assert name == "a (501).pdf"
+    assert len(checked) < 25
+
+
 def test_documents_of_one_name_are_distinguished_and_keep_their_names(tmp_path):
     sources = ["/home/me/x/a.pdf", "/home/me/y/a.pdf"]
     store = make_store(

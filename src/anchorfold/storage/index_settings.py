@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from anchorfold.errors import MismatchError
+from anchorfold.errors import DamagedError, MismatchError
 from anchorfold.quantization.codec import Coding
+
+REQUIRED: dict[str, type] = {"model": str, "fingerprint": str, "dim": int, "method": str, "options": dict}
 
 
 @dataclass(frozen=True)
@@ -65,4 +67,7 @@ class IndexSettings:
                 f"the index was created by a newer version of anchorfold (unknown settings: {', '.join(unknown)}): "
                 "upgrade anchorfold."
             )
+        for name, kind in REQUIRED.items():
+            if not isinstance(data.get(name), kind):
+                raise DamagedError(f"the settings of the index are damaged: {name!r} is {data.get(name)!r}.")
         return cls(**data)

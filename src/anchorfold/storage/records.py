@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anchorfold.filters.values import Plain
@@ -160,18 +159,26 @@ def public_name(name: str, taken: Callable[[str], bool]) -> str:
         >>> public_name("/home/me/x/a.pdf", {"a.pdf"}.__contains__)
         'x/a.pdf'
     """
-    return next(candidate for candidate in _candidates(unicodedata.normalize("NFC", name)) if not taken(candidate))
-
-
-def _candidates(name: str) -> Iterator[str]:
+    name = unicodedata.normalize("NFC", name)
     parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".", "..")] or [name]
-    outside = os.path.isabs(name) or name.startswith("..")
-    if not outside:
-        yield name
-    else:
+    if os.path.isabs(name) or name.startswith(".."):
         # The first component of an absolute path is never shown.
-        for length in range(1, max(2, len(parts))):
-            yield "/".join(parts[-length:])
-    stem, ending = os.path.splitext(parts[-1] if outside else name)
-    for number in count(2):
-        yield f"{stem} ({number}){ending}"
+        names = ["/".join(parts[-length:]) for length in range(1, max(2, len(parts)))]
+    else:
+        names = [name]
+    return next((candidate for candidate in names if not taken(candidate)), None) or _numbered(names[0], taken)
+
+
+def _numbered(name: str, taken: Callable[[str], bool]) -> str:
+    """Append a free number, in a logarithmic number of look-ups."""
+    stem, ending = os.path.splitext(name)
+    used, free = 1, 2
+    while taken(f"{stem} ({free}){ending}"):
+        used, free = free, 2 * free
+    while free - used > 1:
+        middle = (used + free) // 2
+        if taken(f"{stem} ({middle}){ending}"):
+            used = middle
+        else:
+            free = middle
+    return f"{stem} ({free}){ending}"
