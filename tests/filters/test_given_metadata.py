@@ -125,7 +125,8 @@ def test_a_type_changes_when_no_document_has_a_value_of_the_old_one(tmp_path, kn
 
 
 WRONG_TABLES = {
-    "": "is empty", "path\na.pdf\n": "one column", "path,year,year\na.pdf,1,2\n": "column 'year' occurs twice",
+    "": "is empty", "path,year\n": "has no rows", "path\na.pdf\n": "one column",
+    "path,year,year\na.pdf,1,2\n": "column 'year' occurs twice",
     "path,Team,team\na.pdf,1,2\n": "names are case-insensitive", "path,page\na.pdf,1\n": "reserved column",
     "path,score\na.pdf,1\n": "reserved column", "path,n\na.pdf,1,2,3\n": "line 2: 4 cells, but 2 columns",
     "path,n\n,1\n": "line 2: the first cell", "path,\na.pdf,1\n": "invalid column name",

@@ -95,6 +95,8 @@ def _csv_table(path: Path) -> DocumentTable:
         raise AnchorFoldError(f"{path}, line {reader.line_num}: {error}.") from error
     if header is None:
         raise AnchorFoldError(f"{path} is empty: the first row must contain column names, beginning with the path.")
+    if not rows:
+        raise AnchorFoldError(f"{path} has no rows: below the column names, it needs one row per document or pattern.")
     return DocumentTable(path, tuple(header[1:]), tuple(rows), typed=False)
 
 
