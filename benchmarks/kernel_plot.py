@@ -44,7 +44,7 @@ def main() -> None:
         axis.set_xticks([4, 8, 16, 32], ["4", "8", "16", "32"])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
-    axes[-1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    axes[-1].legend(*axes[0].get_legend_handles_labels(), fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     plt.savefig(sys.argv[2], dpi=110)
 
 
