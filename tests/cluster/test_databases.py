@@ -9,6 +9,7 @@ pytest.importorskip("qdrant_edge")
 from anchorfold import Index, Pooling1D
 from anchorfold.cluster import Cluster
 from anchorfold.errors import StoreError
+from anchorfold.ingestion import ingest
 from anchorfold.ingestion.progress import WorkerProgress
 from tests.cluster.conftest import PAGES
 from tests.cluster.stand_in import UNREADABLE, ClusterReader
@@ -72,7 +73,14 @@ def test_both_nodes_encode_pages_of_one_document(nodes, url, tmp_path):
     assert 0 < len(live_pages(index)) == report.pages < 800
 
 
-def test_a_run_on_two_nodes_is_resumed_after_the_server_was_killed(nodes, documents, postgres, postgres_url):  # noqa: F811
+def test_a_run_on_two_nodes_is_resumed_after_the_server_was_killed(
+    nodes,
+    documents,
+    postgres,  # noqa: F811
+    postgres_url,  # noqa: F811
+    monkeypatch,
+):
+    monkeypatch.setattr(ingest, "COMMIT_SECONDS", 0)  # every page is committed
     index = Index.create(postgres_url, ClusterReader(), Pooling1D(ratio=0.25))
     cluster, killed = Cluster(nodes.address, workers=2, task_pages=8), list[int]()
 

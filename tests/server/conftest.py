@@ -59,7 +59,7 @@ def server(served_folder):
     process.wait(timeout=20)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it runs, asyncio.run fails in this process
 def browser():
     """Chromium; skips where there is none."""
     from playwright.sync_api import sync_playwright
