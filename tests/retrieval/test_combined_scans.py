@@ -27,7 +27,7 @@ class Scan:
 
 def run_concurrently(scan, count):
     """The scores of queries 0 to count - 1, or their errors; all but the first arrive during the first scan."""
-    combined, answers = CombinedScans(), [None] * count
+    combined, answers = CombinedScans(), list[float | str | None]([None] * count)
 
     def search(i):
         tokens = Tokens(np.full((i % 3, 2), i, np.float32), np.array([0, i % 3]))

@@ -32,9 +32,14 @@ def test_as_much_of_a_path_is_shown_as_makes_it_unique(name, taken, expected):
 
 def test_a_free_number_is_found_with_few_look_ups():
     taken, checked = {"a.pdf"}, list[str]()
+
+    def is_taken(name):
+        checked.append(name)
+        return name in taken
+
     for _ in range(500):
         checked.clear()
-        name = public_name("../a.pdf", lambda candidate: checked.append(candidate) or candidate in taken)
+        name = public_name("../a.pdf", is_taken)
         assert name not in taken
         taken.add(name)
     assert name == "a (501).pdf"
