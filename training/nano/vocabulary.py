@@ -22,7 +22,7 @@ def count_pages(folder: Path) -> tuple[collections.Counter[str], collections.Cou
     total = 0
     for path in sorted(folder.glob("*.npz")):
         _, symbols, boxes = load_page(path)
-        words = set(group_words(symbols, boxes).texts)
+        words = sorted(set(group_words(symbols, boxes).texts))  # the order of ties does not change between processes
         pages.update(words)
         package = path.name.split("@")[0].rsplit("-", 1)[0]
         for word in words:
