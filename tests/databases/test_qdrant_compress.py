@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from qdrant_client import QdrantClient, models
+from qdrant_client import models
 from typer.testing import CliRunner
 
 import anchorfold.cli.compress_command  # noqa: F401 - registers the command
 from anchorfold.cli.app import app
 from anchorfold.databases.qdrant_store import QdrantStore
-from tests.databases.qdrant_server import running
+from tests.databases.qdrant_server import full_collection, running
 from tests.databases.test_qdrant_store import random_pages
 
 PAGES, DIM = 60, 32
@@ -20,12 +20,7 @@ PAGES, DIM = 60, 32
 def collection():
     with running() as (server, url):
         address = url.replace("qdrant://", "http://").removesuffix("/pages")
-        client = QdrantClient(address, check_compatibility=False)
-        vector = models.VectorParams(
-            size=DIM, distance=models.Distance.DOT,
-            multivector_config=models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM),
-        )  # fmt: skip
-        client.create_collection("full", vectors_config={"colpali": vector})
+        client = full_collection(address, DIM)
         points = [
             models.PointStruct(
                 id=number,
