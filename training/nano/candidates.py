@@ -89,12 +89,15 @@ def misspell(word: str, rng: random.Random) -> str:
 
 
 def compute_word_losses(
-    vectors: list[Tensor], batch: list[Example], candidates: Candidates
+    vectors: list[Tensor], batch: list[Example], candidates: Candidates, squared: bool = True
 ) -> tuple[dict[str, Tensor], float]:
-    """Compute the word losses for the patch vectors `(n, 128)` of each crop, and the reading accuracy."""
+    """Compute the word losses for the patch vectors `(n, 128)` of each crop, and the reading accuracy.
+
+    With `squared`, patches prefer the larger of two words, as in `losses.reading_loss`.
+    """
     pair, share = candidates.labels(batch)
     everything = torch.cat(vectors)
-    reading, accuracy = losses.reading_loss(everything, candidates.vectors, pair, share)
+    reading, accuracy = losses.reading_loss(everything, candidates.vectors, pair, share, squared)
     localization = losses.localization_loss(everything, candidates.vectors[: candidates.printed], pair, share)
     absent = [
         losses.absent_word_loss(v, candidates.vectors, candidates.mark_present(e))

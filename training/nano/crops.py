@@ -23,14 +23,31 @@ from training.nano.slides import compose_slide
 from training.nano.text_generator import TextGenerator, insert_blends
 from training.nano.vocabulary import load_vocabulary
 
-SCAN_SHARE = 0.35  # share of real pages that get scan effects
 WINDOWS = 2  # windows per page, of which the one with more text is used
 MARGIN = 24  # pixels around a window for rotation
 SHEET_WIDTH = 1200  # model input width of a full slide in pixels
-SHEET_SHARE = 0.45  # share of posters and slides among synthetic crops
-LETTER_SHARE = 0.15  # share of typed letters among synthetic crops; the rest is plain text
 LETTER_SCAN_SHARE = 0.75  # share of letters that get scan effects
 LETTER_SIDE = 1100  # model input height of a full letter in pixels
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Shares of the types of crops.
+
+    Attributes:
+        scans: Share of real pages that get scan effects.
+        small: Share of real pages that are reduced to small print.
+        sheets: Share of posters and slides among synthetic crops.
+        letters: Share of typed letters among synthetic crops; the rest is plain text.
+    """
+
+    scans: float = 0.35
+    small: float = 0.25
+    sheets: float = 0.45
+    letters: float = 0.15
+
+
+DEFAULT_SAMPLING = Sampling()
 
 
 @dataclass
@@ -55,11 +72,11 @@ def to_tensor(pixels: np.ndarray) -> Tensor:
     return torch.from_numpy(pixels.astype(np.float32) / 127.5 - 1)[None]
 
 
-def crop_page(path: Path, rng: random.Random, height: int, width: int) -> Crop:
+def crop_page(path: Path, rng: random.Random, height: int, width: int, sampling: Sampling = DEFAULT_SAMPLING) -> Crop:
     """Crop a random window of a stored page at a random scale, with scan effects or colour changes on some."""
     page, symbols, boxes = load_page(path)
-    scanned = rng.random() < SCAN_SHARE
-    scale = rng.uniform(0.8, 1.1) if rng.random() < 0.75 else rng.uniform(0.6, 0.8)
+    scanned = rng.random() < sampling.scans
+    scale = rng.uniform(0.8, 1.1) if rng.random() >= sampling.small else rng.uniform(0.6, 0.8)
     tall, wide = round(height / scale), round(width / scale)
     middles = boxes.reshape(-1, 2, 2).mean(1)
     corners = [sample_window(page, rng, tall, wide) for _ in range(WINDOWS)]
@@ -139,21 +156,25 @@ def recolour(image: Image.Image, rng: random.Random) -> np.ndarray:
 class CropStream(IterableDataset):
     """Endless stream of crops: a share from real pages, the rest synthetic."""
 
-    def __init__(self, data: Path, fonts: Path, height: int, width: int, real_share: float, seed: int) -> None:
+    def __init__(
+        self, data: Path, fonts: Path, height: int, width: int, real_share: float, seed: int,
+        sampling: Sampling = DEFAULT_SAMPLING,
+    ) -> None:  # fmt: skip
         self.paths = sorted((data / "pages" / "train").glob("*.npz"))
         self.words = insert_blends(load_vocabulary(data)[0], random.Random(seed))
         self.fonts = synthetic_text.list_fonts(fonts)
         self.typewriters = select_typewriter_fonts(self.fonts)
         self.height, self.width, self.real_share, self.seed = height, width, real_share, seed
+        self.sampling = sampling
 
     def draw_crop(self, rng: random.Random) -> Crop:
         """Draw a crop of a random type."""
         if rng.random() < self.real_share:
-            return crop_page(rng.choice(self.paths), rng, self.height, self.width)
+            return crop_page(rng.choice(self.paths), rng, self.height, self.width, self.sampling)
         kind = rng.random()
-        if kind < SHEET_SHARE:
+        if kind < self.sampling.sheets:
             return crop_sheet(rng, self.words, self.fonts, self.height, self.width)
-        if kind < SHEET_SHARE + LETTER_SHARE:
+        if kind < self.sampling.sheets + self.sampling.letters:
             return crop_letter(rng.choice(self.paths), rng, self.fonts, self.typewriters, self.height, self.width)
         image, symbols, boxes = synthetic_text.draw_page(rng, self.fonts, self.words, self.height, self.width)
         if rng.random() < 0.25 and len(boxes):

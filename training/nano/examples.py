@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from anchorfold.backbones.nano.query import UNKNOWN_WEIGHT
-from training.nano.crops import CropStream, to_tensor
+from training.nano.crops import DEFAULT_SAMPLING, CropStream, Sampling, to_tensor
 from training.nano.labels import assign_words, group_words, map_characters
 
 SCALES = (1, 2, 4, 8)  # the reader processes full, half, quarter and optionally an eighth of the size
@@ -50,9 +50,10 @@ class LabelledCrops(CropStream):
     """Crops with word labels; only a share of the blank patches is used."""
 
     def __init__(
-        self, data: Path, fonts: Path, height: int, width: int, real_share: float, blank_share: float, seed: int
-    ) -> None:
-        super().__init__(data, fonts, height, width, real_share, seed)
+        self, data: Path, fonts: Path, height: int, width: int, real_share: float, blank_share: float, seed: int,
+        sampling: Sampling = DEFAULT_SAMPLING,
+    ) -> None:  # fmt: skip
+        super().__init__(data, fonts, height, width, real_share, seed, sampling)
         self.blank_share = blank_share
 
     def sample(self, rng: random.Random) -> Example:
@@ -89,6 +90,14 @@ def has_ink(pixels: np.ndarray) -> np.ndarray:
     coarse = pixels.reshape(rows * 4, 4, columns * 8, 4).mean((1, 3), dtype=np.float32)
     cells = coarse.reshape(rows, 4, columns, 8)
     return (cells.max((1, 3)) - cells.min((1, 3))).flatten() > 24
+
+
+def select_masked(example: Example, share: float, rng: random.Random) -> Tensor:
+    """Select a share of the patches that show words at random, and return their mask `(n,)`."""
+    mask = torch.zeros(len(example.patches), dtype=torch.bool)
+    printed = example.pairs[:, 0].unique().tolist()
+    mask[rng.sample(printed, round(share * len(printed)))] = True
+    return mask
 
 
 def relative_sizes(boxes: np.ndarray) -> np.ndarray:

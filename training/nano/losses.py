@@ -19,7 +19,9 @@ HARD_WORDS = 400  # absent words per page that contribute: those with the highes
 REPEAT_SIMILARITY = 0.8  # cosine from which a patch counts as a repetition of an anchor
 
 
-def reading_loss(vectors: Tensor, words: Tensor, pairs: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+def reading_loss(
+    vectors: Tensor, words: Tensor, pairs: Tensor, shares: Tensor, squared: bool = True
+) -> tuple[Tensor, Tensor]:
     """Classify patches by word.
 
     Args:
@@ -27,6 +29,7 @@ def reading_loss(vectors: Tensor, words: Tensor, pairs: Tensor, shares: Tensor) 
         words: `(w, 128)` unit vectors of candidate words.
         pairs: `(k, 2)` patch and word numbers of the labels.
         shares: `(k,)` share of the patch that the word covers; the shares of a patch sum to 1.
+        squared: Square the shares, so that the patch prefers the larger of two words of similar size.
 
     Returns:
         The cross-entropy plus a cosine distance, and the accuracy.
@@ -34,8 +37,8 @@ def reading_loss(vectors: Tensor, words: Tensor, pairs: Tensor, shares: Tensor) 
     patches, row = pairs[:, 0].unique(return_inverse=True)
     target = torch.zeros(len(patches), len(words))
     target.index_put_((row, pairs[:, 1]), shares, accumulate=True)
-    # Squared shares make the patch prefer the larger of two words of similar size.
-    target = target.square() / target.square().sum(-1, keepdim=True)
+    if squared:
+        target = target.square() / target.square().sum(-1, keepdim=True)
     similarity = vectors[patches] @ words.T
     cross_entropy = -(target * (similarity / TEMPERATURE).log_softmax(-1)).sum(-1).mean()
     # The cosine distance provides a gradient at the start of training, when all logits are similar.

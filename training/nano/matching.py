@@ -13,7 +13,8 @@ Stages and runs:
   crops            reading only, on small crops: about three times as many patches per hour
   mixed            four steps of crops to one of pages
   settled          one step of crops to two of pages
-  neutral          reading only, attention re-initialised: nothing that AnchorFold relies on is trained
+  degraded         as settled with more scans, small print, posters and slides, and unsquared shares on pages
+  neutral          reading and masked patches, attention re-initialised: no term for where attention goes or for folding
   neutral-causal   the same with a causal attention mask
   agc              universal tokens of the AGC baseline
 
@@ -41,7 +42,7 @@ from anchorfold.core.focus import layer_score, propagate
 from training.nano import checkpoint, losses
 from training.nano.candidates import CandidateSampler, compute_folding_losses, compute_word_losses
 from training.nano.checkpoint import RunningAverage
-from training.nano.examples import Example, LabelledCrops, estimate_query_weights
+from training.nano.examples import Example, LabelledCrops, estimate_query_weights, select_masked
 from training.nano.reading import character_loss
 from training.nano.stages import RUNS, STAGES, Stage, captured_attention, load_start, reset_attention
 
@@ -80,20 +81,31 @@ def batch_loss(
     hook = model.stem.reader.register_forward_hook(lambda _module, _inputs, output: logits.append(output[1]))
     with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
         features = [p[e.patches] for p, e in zip(model.stem(pixels), batch, strict=True)]
-        hidden = model.encode(features, [grid[e.patches] for e in batch])
+        masks = [select_masked(e, stage.masked_share, rng) for e in batch]
+        visible = [f.masked_fill(m[:, None], 0) for f, m in zip(features, masks, strict=True)]
+        hidden = model.encode(visible, [grid[e.patches] for e in batch])
     hook.remove()
     registers = model.config.registers
     states = [h[registers : registers + len(e.patches)].float() for h, e in zip(hidden, batch, strict=True)]
     vectors = [F.normalize(model.projection(s), dim=-1) for s in states]
     candidates = sampler.sample(batch, rng)
-    parts, accuracy = compute_word_losses(vectors, batch, candidates)
+    labels = candidates.labels(batch)
+    parts, accuracy = compute_word_losses(vectors, batch, candidates, stage.squared_shares)
     # Features before the transformer are trained too: a short path for the gradient to the stem.
     alone = F.normalize(model.projection(model.norm(torch.cat(features).float())), dim=-1)
-    alone_loss, alone_accuracy = losses.reading_loss(alone, candidates.vectors, *candidates.labels(batch))
+    alone_loss, alone_accuracy = losses.reading_loss(alone, candidates.vectors, *labels)
     loss = parts["reading"] + 0.5 * parts["localization"] + 0.5 * alone_loss
     loss = loss + stage.absent_weight * (parts["absent"] + 0.5 * parts["background"])
     report = {name: part.item() for name, part in parts.items()}
     report |= {"accuracy": accuracy, "alone_accuracy": alone_accuracy.item()}
+    if stage.masked_share:
+        # Masked patches count twice: they are part of the reading loss too.
+        rows_masked = torch.cat(masks)[labels[0][:, 0]]
+        masked, masked_accuracy = losses.reading_loss(
+            torch.cat(vectors), candidates.vectors, labels[0][rows_masked], labels[1][rows_masked]
+        )
+        loss = loss + masked
+        report |= {"masked": masked.item(), "masked_accuracy": masked_accuracy.item()}
     # Synthetic pages have no topic: which words matter is learned from real pages only.
     real = [b for b, e in enumerate(batch) if e.real]
     crops, full = [batch[b] for b in real], [vectors[b] for b in real]
@@ -179,7 +191,9 @@ def stream_batches(
     sources = {}
     for name, _ in parts:
         stage = STAGES[name]
-        source = LabelledCrops(data, fonts, stage.height, stage.width, stage.real_share, stage.blank_share, seed)
+        source = LabelledCrops(
+            data, fonts, stage.height, stage.width, stage.real_share, stage.blank_share, seed, stage.sampling
+        )
         sources[name] = iter(DataLoader(source, stage.batch, num_workers=1, prefetch_factor=6, collate_fn=list))
     names, frequencies = zip(*parts, strict=True)
     while True:

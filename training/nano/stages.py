@@ -18,6 +18,7 @@ from anchorfold.backbones.nano.model import NanoModel
 from anchorfold.backbones.nano.query import Vocabulary
 from anchorfold.backbones.nano.stem import PatchStem
 from training.nano import checkpoint
+from training.nano.crops import DEFAULT_SAMPLING, Sampling
 from training.nano.null_dimensions import reserve_null_dimensions
 
 
@@ -36,6 +37,9 @@ class Stage:
         page_weight: Weight of the loss on compressed pages.
         retention_weight: Weight of the loss on what folding removes from each word's best match.
         centrality_weight: Weight of the losses on where attention goes.
+        sampling: Shares of the types of crops.
+        squared_shares: Patches prefer the larger of two words.
+        masked_share: Share of printed patches that the transformer does not see and must infer from other patches.
         universal: Number of AGC's universal tokens.
     """
 
@@ -50,6 +54,9 @@ class Stage:
     page_weight: float = 0.0
     retention_weight: float = 0.0
     centrality_weight: float = 0.0
+    sampling: Sampling = DEFAULT_SAMPLING
+    squared_shares: bool = True
+    masked_share: float = 0.0
     universal: int = 0
 
 
@@ -60,13 +67,19 @@ STAGES = {
     "pages": Stage(1024, 768, 2, 0.6, 5e-4, 0.4, (), 0.5, page_weight=0.5, retention_weight=1.5, centrality_weight=1.0),
     "agc": Stage(1024, 768, 2, 0.7, 6e-4, 0.4, READER, page_weight=0.5, retention_weight=1.5, universal=128),
 }
-# Reading alone: no term for attention, folding or compressed pages. The stem is trained already.
+# Squared shares on whole pages cost score retention.
+DEGRADED = Sampling(scans=0.6, small=0.4, sheets=0.6, letters=0.2)
 STAGES |= {
-    "neutral-crops": replace(STAGES["crops"], frozen=("stem",)),
-    "neutral-pages": replace(
-        STAGES["pages"], frozen=("stem",), page_weight=0.0, retention_weight=0.0, centrality_weight=0.0
-    ),
+    "degraded-crops": replace(STAGES["crops"], sampling=DEGRADED),
+    "degraded-pages": replace(STAGES["pages"], sampling=DEGRADED, squared_shares=False),
 }
+# Reading and masked patches: no term for where attention goes, folding or compressed pages. Reading alone needs little
+# context, so it leaves attention uniform; a masked patch can only be inferred from others. The stem is trained already.
+NEUTRAL_TERMS: dict[str, Any] = {
+    "frozen": ("stem",), "page_weight": 0.0, "retention_weight": 0.0, "centrality_weight": 0.0, "masked_share": 0.3,
+    "learning_rate": 1e-3,
+}  # fmt: skip
+STAGES |= {f"neutral-{name}": replace(STAGES[name], **NEUTRAL_TERMS) for name in ("crops", "pages")}
 
 
 @dataclass(frozen=True)
@@ -89,6 +102,7 @@ NEUTRAL = Run((("neutral-crops", 2), ("neutral-pages", 1)), reset_layers=tuple(r
 RUNS = {name: Run(((name, 1),)) for name in STAGES} | {
     "mixed": Run((("crops", 4), ("pages", 1))),
     "settled": Run((("crops", 1), ("pages", 2))),
+    "degraded": Run((("degraded-crops", 1), ("degraded-pages", 2))),
     "neutral": NEUTRAL,
     "neutral-causal": replace(NEUTRAL, is_causal=True),
 }
@@ -113,11 +127,15 @@ AttentionMaskInterface.register("nano_capture", sdpa_mask)
 
 @torch.no_grad()
 def reset_attention(model: NanoModel, layers: Iterable[int]) -> None:
-    """Re-initialise the query and key projections of some layers, which makes their attention uniform."""
+    """Re-initialise the query and key projections of some layers, so that their attention is learned again.
+
+    The deviation gives logits of about unit variance: from logits near zero, attention takes thousands of steps to
+    leave the uniform distribution.
+    """
     for number in layers:
         attention: Any = model.layers[number].self_attn
         rows = slice(0, 2 * model.config.hidden_size)
-        torch.nn.init.trunc_normal_(attention.qkv.weight[rows], std=0.02)
+        torch.nn.init.trunc_normal_(attention.qkv.weight[rows], std=model.config.hidden_size**-0.5)
         attention.qkv.bias[rows] = 0
 
 

@@ -25,6 +25,7 @@ from training.nano import (
     head,
     labels,
     letters,
+    losses,
     matching,
     reading,
     scan_effects,
@@ -34,6 +35,7 @@ from training.nano import (
     vocabulary,
 )
 from training.nano.checkpoint import RunningAverage
+from training.nano.crops import DEFAULT_SAMPLING
 from training.nano.stages import READER, RUNS, STAGES, Run, Stage, load_start, reset_attention
 
 TEXT = ["Annual report of the northern region", "Net revenue grew by 12.5 percent", "Employees 4821 offices 37"] * 4
@@ -291,21 +293,68 @@ def test_neutral_runs_have_no_term_for_attention_or_folding():
     for name in ("neutral", "neutral-causal"):
         parts = [STAGES[part] for part, _ in RUNS[name].parts]
         assert not any(part.centrality_weight or part.page_weight or part.retention_weight for part in parts)
+        assert all(part.masked_share > 0 for part in parts)
     assert RUNS["neutral-causal"].is_causal
     assert not RUNS["neutral"].is_causal
 
 
-def test_reset_attention_is_uniform_in_the_chosen_layers():
+def test_degraded_run_differs_from_settled_in_samples_and_shares():
+    parts = {name.removeprefix("degraded-"): STAGES[name] for name, _ in RUNS["degraded"].parts}
+    assert RUNS["degraded"].parts == tuple((f"degraded-{name}", count) for name, count in RUNS["settled"].parts)
+    for name, stage in parts.items():
+        assert replace(stage, sampling=STAGES[name].sampling, squared_shares=True) == STAGES[name]
+        assert stage.sampling.scans > STAGES[name].sampling.scans
+        assert stage.sampling.sheets + stage.sampling.letters <= 1
+    assert parts["crops"].squared_shares
+    assert not parts["pages"].squared_shares
+
+
+def test_squared_shares_prefer_the_larger_word():
+    """Without squares the best vector is halfway between two words that cover 60 and 40 % of a patch."""
+    words = torch.eye(2)
+    pairs, shares = torch.tensor([[0, 0], [0, 1]]), torch.tensor([0.6, 0.4])
+    angles = torch.linspace(0, torch.pi / 2, 181)
+    vectors = torch.stack((angles.cos(), angles.sin()), 1)
+    best = {}
+    for squared in (True, False):
+        values = torch.stack([losses.reading_loss(v[None], words, pairs, shares, squared)[0] for v in vectors])
+        best[squared] = vectors[values.argmin()]
+    assert best[True][0] - best[True][1] > best[False][0] - best[False][1] > 0
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.5, 2), (1.0, 4)])
+def test_masked_patches_show_words(share, count):
+    empty = torch.zeros(0)
+    pairs = torch.tensor([[1, 0], [1, 1], [3, 1], [4, 2], [6, 2]])
+    example = examples.Example(empty, torch.arange(9), ["a", "b", "c"], pairs, empty, empty, [], empty, True)
+    mask = examples.select_masked(example, share, random.Random(0))
+    assert mask.shape == (9,)
+    assert mask.sum() == count
+    assert not mask[[0, 2, 5, 7, 8]].any()
+
+
+def test_sampling_scales_small_print(data):
+    """All windows of a page are reduced with `small=1`, few with `small=0`."""
+    (page, *_) = (data / "pages" / "train").glob("*.npz")
+    heights = {}
+    for small in (0.0, 1.0):
+        rng, sampling = random.Random(3), replace(DEFAULT_SAMPLING, scans=0, small=small)
+        cropped = [crops.crop_page(page, rng, 384, 640, sampling).boxes for _ in range(12)]
+        heights[small] = np.median([np.median(boxes[:, 3] - boxes[:, 1]) for boxes in cropped if len(boxes)])
+    assert heights[1.0] < 0.85 * heights[0.0]
+
+
+def test_reset_attention_changes_queries_and_keys_of_the_chosen_layers():
     torch.manual_seed(0)
     model = NanoModel(NanoConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, vocab_size=3))
     for name, parameter in model.named_parameters():
         if "qkv.weight" in name:
-            torch.nn.init.normal_(parameter)
+            torch.nn.init.normal_(parameter, std=9)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     reset_attention(model, (1,))
     after = model.state_dict()
     assert {name for name in after if not torch.equal(after[name], before[name])} == {"layers.1.self_attn.qkv.weight"}
-    assert after["layers.1.self_attn.qkv.weight"][:64].abs().max() < 0.1
+    assert 0.15 < after["layers.1.self_attn.qkv.weight"][:64].std() < 0.2  # 32 ** -0.5: logits of unit variance
     assert torch.equal(after["layers.1.self_attn.qkv.weight"][64:], before["layers.1.self_attn.qkv.weight"][64:])
 
 
@@ -364,13 +413,15 @@ def test_all_stages_train_and_export(data, tmp_path, monkeypatch):
     assert not torch.equal(large.at_full.weight, before.stem.at_full.weight)
 
     monkeypatch.setitem(
-        matching.STAGES, "neutral-pages", replace(small, page_weight=0.0, retention_weight=0.0, centrality_weight=0.0)
-    )
+        matching.STAGES, "neutral-pages",
+        replace(small, page_weight=0.0, retention_weight=0.0, centrality_weight=0.0, masked_share=0.3),
+    )  # fmt: skip
     monkeypatch.setitem(matching.RUNS, "neutral-causal", replace(RUNS["neutral-causal"], parts=(("neutral-pages", 1),)))
     curve = matching.train(data, data, "neutral-causal", steps=4, seed=1, every=2, start=tmp_path / "nano")
     resumed = matching.train(data, data, "neutral-causal", steps=6, seed=1, every=2, start=tmp_path / "nano")
     assert resumed[:2] == curve
     assert not {"centrality", "selection", "repeats", "page", "retention"} & set(resumed[-1])
+    assert {"masked", "masked_accuracy"} <= set(resumed[-1])
     export.export(data, "neutral-causal", tmp_path / "causal", tmp_path / "nano")
     assert anchorfold.load(tmp_path / "causal").is_causal
     export.export(data, None, tmp_path / "causal-copy", tmp_path / "causal")
