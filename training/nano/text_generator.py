@@ -147,6 +147,8 @@ class TopicTextGenerator(TextGenerator):
 
 def load_unseen_words(listing: Path, vocabulary: set[str]) -> tuple[list[str], list[str]]:
     """Load nouns and names of a word list (Debian: wamerican) that are not in the `vocabulary`."""
+    if not listing.is_file():
+        raise SystemExit(f"cannot read word list {listing}: no such file. Install wamerican or name one with --words.")
     words = [w for w in listing.read_text("utf-8").split() if w.isascii() and w.isalpha() and 5 <= len(w) <= 11]
     fresh = [w for w in words if w.lower() not in vocabulary and not w.endswith("s")]
     return [w for w in fresh if w.islower()], [w for w in fresh if w.istitle()]

@@ -107,6 +107,11 @@ def test_scanned_corpus_has_images_and_the_same_queries(tmp_path, monkeypatch):
     assert PdfDocument(tmp_path / "twin" / "pdfs" / "report.pdf")[0].get_textpage().count_chars() == 0
 
 
+def test_missing_word_list_is_reported(tmp_path):
+    with pytest.raises(SystemExit, match=r"no such file\. Install wamerican or name one with --words"):
+        text_generator.load_unseen_words(tmp_path / "missing", set())
+
+
 @pytest.mark.parametrize("kind", DRAW_FUNCTIONS)
 def test_questions_contain_printed_words(kind, word_list, tmp_path, monkeypatch):
     target = tmp_path / kind
