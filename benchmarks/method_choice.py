@@ -2,7 +2,7 @@
 
     python -m benchmarks.method_choice FOLDER...           # share of the full index's NDCG@5, paired with k-means
     python -m benchmarks.method_choice FOLDER... --pooled  # one table per folder, over the queries of all corpora
-    python -m benchmarks.method_choice FOLDER... --criteria
+    python -m benchmarks.method_choice FOLDER... --criteria  # one choice per corpus and ratio; --pooled: per folder
     python -m benchmarks.method_choice FOLDER... --windows   # criteria that choose AnchorFold's layers and depth
 
 A criterion ranks the candidate methods of a corpus and a ratio by the scores of pseudo-queries alone. Its regret is the
@@ -14,7 +14,7 @@ every second query and is rated over the other ones.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ CANDIDATES = ("anchorfold", "focus-clustering", "spread-fold", REFERENCE)  # wit
 TOP, CUT = 10, 5
 
 Scores = np.ndarray  # (pages, queries)
+Result = dict[str, np.ndarray]
 Criterion = Callable[[Scores, Scores, np.ndarray], float]
 
 
@@ -89,15 +90,23 @@ def is_candidate(method: str, windows: bool) -> bool:
     return method.startswith(CANDIDATES) and "raw" not in method and "one step" not in method
 
 
-def regrets(result: dict[str, np.ndarray], ratio: float, windows: bool = False) -> dict[str, tuple[str, float]]:
-    """Return the choice of every criterion at a ratio, and its regret in points of NDCG@5; also of constant choices."""
-    labels = list(result["labels"])
-    row = {name.partition("@")[0]: i for i, name in enumerate(labels) if name.endswith(f"@{ratio:g}")}
+def regrets(results: Sequence[Result], ratio: float, windows: bool = False) -> dict[str, tuple[str, float]]:
+    """Return the choice of every criterion for some corpora and a ratio, and its regret; also of constant choices.
+
+    One method is chosen for all corpora, by the criterion's mean over them. Regrets are over all queries.
+    """
+    joined = pool(results)
+    row = {name.partition("@")[0]: i for i, name in enumerate(joined["labels"]) if name.endswith(f"@{ratio:g}")}
     names = [n for n in row if is_candidate(n, windows)]
-    ndcg = {n: float(result["ndcg"][row[n]].mean()) for n in names}
-    scores, target = result["pseudo_scores"], result["pseudo_pages"]
-    full = scores[labels.index(FULL)]
-    values = {c: {n: rate(full, scores[row[n]], target) for n in names} for c, rate in CRITERIA.items()}
+    ndcg = {n: float(joined["ndcg"][row[n]].mean()) for n in names}
+    values = {c: dict.fromkeys(names, 0.0) for c in CRITERIA}
+    for result in results:
+        labels, scores, target = list(result["labels"]), result["pseudo_scores"], result["pseudo_pages"]
+        full = scores[labels.index(FULL)]
+        for n in names:
+            compressed = scores[labels.index(f"{n}@{ratio:g}")]
+            for criterion, rate in CRITERIA.items():
+                values[criterion][n] += rate(full, compressed, target) / len(results)
     for name, parts in COMBINATIONS.items():
         ranks = [dict(zip(sorted(names, key=values[p].__getitem__), range(len(names)), strict=True)) for p in parts]
         values[name] = {n: float(sum(r[n] for r in ranks)) for n in names}
@@ -105,7 +114,7 @@ def regrets(result: dict[str, np.ndarray], ratio: float, windows: bool = False) 
     choices |= {f"always {n}": n for n in names}
     best = max(ndcg.values())
     rated = {c: (n, best - ndcg[n]) for c, n in choices.items()}
-    return rated | {LABELS: ("by half", labelled_regret(result["ndcg"][[row[n] for n in names]]))}
+    return rated | {LABELS: ("by half", labelled_regret(joined["ndcg"][[row[n] for n in names]]))}
 
 
 def labelled_regret(ndcg: np.ndarray) -> float:
@@ -117,7 +126,7 @@ def labelled_regret(ndcg: np.ndarray) -> float:
     return float(np.mean([b.max() - b[a.argmax()] for a, b in (halves, halves[::-1])]))
 
 
-def print_table(name: str, result: dict[str, np.ndarray]) -> None:
+def print_table(name: str, result: Result) -> None:
     """Print the share of the full NDCG@5 in percent (score retention), and the paired difference to k-means."""
     labels = list(result["labels"])
     full = result["ndcg"][labels.index(FULL)].mean()
@@ -137,32 +146,31 @@ def print_table(name: str, result: dict[str, np.ndarray]) -> None:
         print(f"| {method} | " + " | ".join(cells) + " |")
 
 
-def print_criteria(results: dict[str, dict[str, np.ndarray]], windows: bool) -> None:
-    """Print the regret of every criterion over all corpora and ratios, smallest maximum first."""
+def print_criteria(groups: dict[str, list[Result]], windows: bool) -> None:
+    """Print the regret of every criterion over groups of corpora and ratios, smallest maximum first."""
     by_criterion: dict[str, list[float]] = {}
-    for name, result in results.items():
+    for name, results in groups.items():
         for ratio in RATIOS:
-            for criterion, (choice, regret) in regrets(result, ratio, windows).items():
+            for criterion, (choice, regret) in regrets(results, ratio, windows).items():
                 by_criterion.setdefault(criterion, []).append(regret)
                 if criterion in CRITERIA:
                     print(f"{name} {1 / ratio:.0f}x {criterion}: {choice} ({regret:.1f})")
-    cases = len(results) * len(RATIOS)
+    cases = len(groups) * len(RATIOS)
     print(f"\n| criterion | maximum regret | mean | at most 1 point, of {cases} cases |\n|---|---|---|---|")
     for criterion, values in sorted(by_criterion.items(), key=lambda item: max(item[1])):
         if len(values) == cases:
             print(f"| {criterion} | {max(values):.1f} | {np.mean(values):.1f} | {sum(v <= 1 for v in values)} |")
 
 
-def pool(results: dict[str, dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def pool(results: Sequence[Result]) -> Result:
     """Join the queries of several corpora, for the methods that all of them have."""
-    first, *others = results.values()
-    labels = [name for name in first["labels"] if all(name in r["labels"] for r in others)]
-    rows = {name: [list(r["labels"]).index(label) for label in labels] for name, r in results.items()}
+    labels = [name for name in results[0]["labels"] if all(name in r["labels"] for r in results)]
+    rows = [[list(r["labels"]).index(label) for label in labels] for r in results]
     joined = {
-        figure: np.concatenate([r[figure][rows[name]] for name, r in results.items()], 1)
+        figure: np.concatenate([r[figure][row] for r, row in zip(results, rows, strict=True)], 1)
         for figure in ("ndcg", "retention")
     }
-    return {"labels": np.array(labels), "pages": np.array(sum(int(r["pages"]) for r in results.values())), **joined}
+    return {"labels": np.array(labels), "pages": np.array(sum(int(r["pages"]) for r in results)), **joined}
 
 
 def main() -> None:
@@ -170,18 +178,18 @@ def main() -> None:
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--criteria", action="store_true", help="compare criteria instead of methods")
     parser.add_argument("--windows", action="store_true", help="compare criteria that choose layers and depth")
-    parser.add_argument("--pooled", action="store_true", help="one table per folder")
+    parser.add_argument("--pooled", action="store_true", help="one table, or one choice per ratio, per folder")
     arguments = parser.parse_args()
-    files = [path for folder in arguments.folders for path in sorted(folder.glob("*.npz"))]
-    results = {f"{path.parent.name} {path.stem}": dict(np.load(path)) for path in files}
+    groups: dict[str, list[Result]] = {}
+    for folder in arguments.folders:
+        for path in sorted(folder.glob("*.npz")):
+            name = folder.name if arguments.pooled else f"{folder.name} {path.stem}"
+            groups.setdefault(name, []).append(dict(np.load(path)))
     if arguments.criteria or arguments.windows:
-        print_criteria(results, arguments.windows)
+        print_criteria(groups, arguments.windows)
         return
-    if arguments.pooled:
-        folders = dict.fromkeys(name.partition(" ")[0] for name in results)
-        results = {f: pool({n: r for n, r in results.items() if n.partition(" ")[0] == f}) for f in folders}
-    for name, result in results.items():
-        print_table(name, result)
+    for name, results in groups.items():
+        print_table(name, pool(results))
 
 
 if __name__ == "__main__":
