@@ -134,7 +134,7 @@ def print_table(name: str, result: Result) -> None:
     print(f"\n{name}: {result['pages']} pages, {queries} queries, full index NDCG@5 {full:.1f}\n")
     print("| method | " + " | ".join(f"{1 / r:.0f}x | against k-means" for r in RATIOS) + " |")
     print("|---" * (1 + 2 * len(RATIOS)) + "|")
-    for method in dict.fromkeys(label.partition("@")[0] for label in labels if label != FULL):
+    for method in dict.fromkeys(n.partition("@")[0] for n in labels if n != FULL and not n.startswith(WINDOW)):
         cells = []
         for ratio in RATIOS:
             i, reference = labels.index(f"{method}@{ratio:g}"), labels.index(f"{REFERENCE}@{ratio:g}")
