@@ -16,6 +16,7 @@ from anchorfold.cli.app import app, load_commands
 from anchorfold.compressors import compressor_title
 from anchorfold.errors import AnchorFoldError
 from anchorfold.evaluation import efficiency
+from anchorfold.evaluation.calibration import USEFUL_GAIN
 from anchorfold.evaluation.figures.style import method_colour
 from anchorfold.evaluation.layer_choice import choose_layers
 from tests.drawn_figures import points, recorded_figures, shows_colours
@@ -112,8 +113,8 @@ def test_calibrate_save_is_used_by_load(corpus, checkpoints, tmp_path):
         r"(whether AnchorFold suits|AnchorFold suits|does not suit) this backbone: ([+-][\d.]+) \+- ([\d.]+) points"
     )
     verdict, gain, error = re.search(pattern, " ".join(output.split())).groups()
-    assert ("whether" in verdict) == (abs(float(gain)) <= 2 * float(error))
-    assert ("not" in verdict) == (float(gain) < -2 * float(error))
+    assert ("does not" in verdict) == (float(gain) + 2 * float(error) < USEFUL_GAIN)
+    assert (verdict == "AnchorFold suits") == (float(gain) > 2 * float(error) and "does not" not in verdict)
     run("report", tmp_path / "results")
     assert "of " + str(corpus) in (tmp_path / "results" / "report.md").read_text()
     settings = anchorfold.load(model).layer_settings

@@ -66,6 +66,21 @@ def test_the_papers_graph_is_kept_unless_another_one_is_significantly_better(sym
     assert (gain > 2 * error) == (expected == "symmetric")
 
 
+@pytest.mark.parametrize(
+    ("gains", "expected"),
+    [
+        ([5.0, 6.0, 7.0], True),
+        ([0.0, 0.1, 0.2], False),  # better than random anchors, but not by enough
+        ([-5.0, -6.0, -7.0], False),
+        ([-9.0, 3.0, 9.0], None),
+    ],
+)
+def test_suitability_needs_a_useful_gain_over_random_anchors(gains, expected):
+    values = {6: [90.0 + g for g in gains]}
+    calibration = Calibration(PAPER["colpali"], {}, [], {6: (11, 14)}, values, [90.0] * 3)
+    assert calibration.is_suitable is expected
+
+
 def test_window_rules():
     assert choose_window([1, 2, 3, 4, 5]) == (4, 4)  # nothing trails: the last layers
     assert choose_window([5, 5, 5, 1, 1]) == (2, 2)

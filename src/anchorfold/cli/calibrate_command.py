@@ -125,6 +125,8 @@ def print_candidates(calibration: Calibration, family: str, pairs: str) -> None:
 
 def print_verdict(calibration: Calibration) -> None:
     """Print whether anchors by centrality are better than random anchors for this model, and the best graph."""
+    from anchorfold.evaluation.calibration import USEFUL_GAIN
+
     gain, error = calibration.advantage
     figures = f"{gain:+.2f} +- {error:.2f} points against random anchors ({fmean(calibration.random):.2f} %)"
     if calibration.is_suitable:
@@ -133,7 +135,7 @@ def print_verdict(calibration: Calibration) -> None:
         count = len(calibration.random)
         out.print(f"{count} pairs do not show whether AnchorFold suits this backbone: {figures}. Use more pairs.")
     else:
-        reason = "Its attention is not concentrated on content: choose another method (--compare)"
+        reason = f"A gain below {USEFUL_GAIN:g} points is too small: choose another method (--compare)"
         out.print(f"AnchorFold does not suit this backbone: {figures}. {reason}.")
     graph, lead, spread = calibration.best_graph
     if lead:

@@ -30,6 +30,9 @@ from anchorfold.page import PageState
 DEPTHS = (2, 3, 4, 6, 8, 10, 12)
 CALIBRATION_RATIO = 0.2
 CALIBRATION_FILE = "calibration.json"
+USEFUL_GAIN = (
+    2.0  # points of score retention over random anchors, below which capturing attention is not worth its cost
+)
 PAPER_GRAPH = "attention"
 OTHER_GRAPHS = {False: ("symmetric",), True: ("symmetric", "mirrored", "mirrored-symmetric")}  # by causality
 
@@ -125,9 +128,14 @@ class Calibration:
 
     @property
     def is_suitable(self) -> bool | None:
-        """Whether central tokens are better anchors than random ones; None within two standard errors."""
+        """Whether central tokens are better anchors than random ones, by two standard errors; None if undecided.
+
+        They are not if the gain is below `USEFUL_GAIN`.
+        """
         gain, error = self.advantage
-        return None if abs(gain) <= 2 * error else gain > 0
+        if gain + 2 * error < USEFUL_GAIN:
+            return False
+        return True if gain > 2 * error else None
 
     @property
     def best_graph(self) -> tuple[str, float, float]:
