@@ -155,8 +155,25 @@ class CausalReader:
         return getattr(self.reader, name)
 
 
+@pytest.mark.parametrize(
+    ("family", "method"), [("nano", "anchorfold"), ("colpali", "anchorfold"), ("colgemma3", "focus-clustering")]
+)
+def test_the_default_method_depends_on_the_family(tmp_path, reader, family, method):
+    reader.family = family
+    assert Index.create(tmp_path / "a.index", reader).settings.method == method
+
+
+def test_an_encoder_without_a_family_has_a_default_method(tmp_path, reader):
+    class Encoder:
+        def __getattr__(self, name):
+            if name == "family":
+                raise AttributeError(name)
+            return getattr(reader, name)
+
+    assert Index.create(tmp_path / "a.index", Encoder()).settings.method == "focus-clustering"
+
+
 def test_the_default_method_depends_on_causality(tmp_path, reader):
-    assert Index.create(tmp_path / "a.index", reader).settings.method == "anchorfold"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         index = Index.create(tmp_path / "b.index", CausalReader(reader), choose_compressor(ratio=0.5))

@@ -18,7 +18,7 @@ def index(tmp_path_factory):
 
 
 def test_an_index_has_a_short_repr(index):
-    assert "2 documents, number-reader, anchorfold(ratio=0.2)" in repr(index)
+    assert "2 documents, number-reader, focus-clustering(ratio=0.2)" in repr(index)
 
 
 def test_an_index_has_a_length_and_iterates_over_documents(index):

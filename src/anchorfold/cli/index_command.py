@@ -53,7 +53,7 @@ def index_command(
     paths: Annotated[list[Path], typer.Argument(help="PDFs, images, office files, web pages, mail, or directories of them.", show_default=False)],  # noqa: E501
     output: Annotated[str, typer.Option("--output", "-o", help="Index directory or URL; created if it does not exist.", autocompletion=complete_path)],  # noqa: E501
     model: Annotated[str | None, typer.Option(help="Model name or path. Default: nano, which is part of this package.")] = None,  # noqa: E501
-    method: Annotated[str | None, typer.Option(help="Compression method (see `anchorfold methods`). Default: auto (anchorfold; focus-clustering for causal models).")] = None,  # noqa: E501
+    method: Annotated[str | None, typer.Option(help="Compression method (see `anchorfold methods`). Default: auto (anchorfold or focus-clustering, by model).")] = None,  # noqa: E501
     graph: Annotated[str | None, typer.Option(help="Attention graph of anchorfold, focus-clustering or spread-fold. Default: attention (the paper's).")] = None,  # noqa: E501
     ratio: Annotated[float | None, typer.Option(help="Fraction of vectors to keep per page, in (0, 1]. Default: 0.2.")] = None,  # noqa: E501
     cap: Annotated[int | None, typer.Option(help="Maximum vectors per page (instead of --ratio).")] = None,

@@ -84,7 +84,7 @@ def create_index(
     requested = compressor
     if isinstance(compressor, DefaultCompressor):
         causal = getattr(encoder, "is_causal", False)
-        compressor = compressor.for_model(causal)
+        compressor = compressor.for_model(getattr(encoder, "family", ""), causal)
         kind = "a causal" if causal else "a bidirectional"
         _log.info("%s is %s model: pages are compressed with %s", encoder.name, kind, compressor.name)
     if reason := compressor.unsupported_reason(encoder.layer_settings):
