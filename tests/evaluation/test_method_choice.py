@@ -5,7 +5,7 @@ import pytest
 
 from anchorfold.evaluation.methods import FULL
 from benchmarks.foreign_weights import RATIOS
-from benchmarks.method_choice import LABELS, labelled_regret, regrets
+from benchmarks.method_choice import DEFAULT, LABELS, labelled_regret, regrets
 
 METHODS = ("anchorfold", "focus-clustering", "semantic-clustering", "random anchors")
 
@@ -22,13 +22,14 @@ def result():
     return {
         "labels": np.array(labels), "ndcg": np.array([[float(ndcg[m])] * 6 for m in methods]),
         "retention": np.zeros((len(labels), 6)),
-        "pages": np.array(8), "pseudo_scores": scores, "pseudo_pages": np.arange(8),
+        "pages": np.array(8), "causal": np.array(False), "pseudo_scores": scores, "pseudo_pages": np.arange(8),
     }  # fmt: skip
 
 
 def test_criteria_rank_by_pseudo_queries_and_are_rated_by_real_ones(result):
     choices = regrets([result], 0.1)
     assert choices["score retention"] == ("focus-clustering", 10.0)
+    assert choices[DEFAULT] == ("focus-clustering", 10.0)
     assert choices["always anchorfold"] == ("anchorfold", 0.0)
     assert choices["always semantic-clustering"] == ("semantic-clustering", 20.0)
     assert "always random anchors" not in choices
