@@ -205,7 +205,8 @@ def word_page_loss(pages: list[Tensor], words: Tensor, present: Tensor, weights:
     scores = torch.stack([(words @ page.T).amax(1) for page in pages], 1)
     logits = (scores - 0.45) / TEMPERATURE * 0.5
     loss = F.binary_cross_entropy_with_logits(logits, present.float(), reduction="none")
-    return (loss * torch.where(present, weights, 0.15)).sum() / weights.sum().clamp(min=1e-6)
+    # Real crops may have no word that a query contains: then the weights are all zero.
+    return (loss * torch.where(present, weights, 0.15)).sum() / weights.sum().clamp(min=1)
 
 
 def retention_loss(full: list[Tensor], small: list[Tensor], words: Tensor, present: Tensor, weights: Tensor) -> Tensor:

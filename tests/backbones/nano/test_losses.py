@@ -24,6 +24,11 @@ def test_reading_loss_prefers_the_larger_word():
     assert results[-1][1] == 0
 
 
+def test_a_page_without_query_words_does_not_dominate_the_page_loss():
+    words, absent = torch.eye(4)[:2], torch.tensor([[False], [False]])
+    assert losses.word_page_loss([torch.eye(4)], words, absent, torch.zeros(2, 1)) < 10
+
+
 def test_matches_of_absent_words_are_penalised():
     words, present = torch.eye(4), torch.tensor([True, True, False, False])
     correct, false = torch.eye(4)[[0, 1, 0]], torch.eye(4)[[0, 1, 2]]
