@@ -76,7 +76,7 @@ def is_answered(port):
 
 
 def test_incomplete_requests_are_closed_while_others_are_served():
-    with served() as (server, port):
+    with served(request_seconds=5.0) as (server, port):  # all connections are open before the first one times out
         halves = [connect(port, HALF) for _ in range(300)]
         assert is_answered(port)
         assert len(server.server_state.connections) >= 300
