@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from anchorfold.compressors.default import CAUSAL_GRAPH
+from anchorfold.compressors.default import DefaultCompressor
 from anchorfold.evaluation.methods import FULL
 from anchorfold.evaluation.metrics import interval
-from benchmarks.foreign_weights import RATIOS, WINDOW
+from benchmarks.foreign_weights import RATIOS, WINDOW, label_of
 
 REFERENCE = "semantic-clustering"
 CANDIDATES = ("anchorfold", "focus-clustering", "spread-fold", REFERENCE)  # with every graph
@@ -77,8 +77,7 @@ CRITERIA: dict[str, Criterion] = {
     "margin of the page": margin,
 }
 LABELS = "labels of half of the queries"
-DEFAULT = "default of unmeasured models"  # as in `anchorfold.compressors.default`
-DEFAULT_METHODS = {False: "focus-clustering", True: f"focus-clustering {CAUSAL_GRAPH}"}  # by causality
+DEFAULT = "default of unmeasured models"
 COMBINATIONS = {
     "retention and agreement": ("score retention", "agreement with the full index"),
     "pseudo-query NDCG@5 and agreement": ("pseudo-query NDCG@5", "agreement with the full index"),
@@ -115,7 +114,8 @@ def regrets(results: Sequence[Result], ratio: float, windows: bool = False) -> d
         values[name] = {n: float(sum(r[n] for r in ranks)) for n in names}
     choices = {c: max(names, key=v.__getitem__) for c, v in values.items()}
     choices |= {f"always {n}": n for n in names}
-    default = DEFAULT_METHODS[bool(results[0]["causal"])]
+    unmeasured = DefaultCompressor(ratio).for_model("", is_causal=bool(results[0]["causal"]))
+    default = label_of(unmeasured.name, unmeasured.options.get("graph", "attention"))
     if default in names:
         choices[DEFAULT] = default
     best = max(ndcg.values())

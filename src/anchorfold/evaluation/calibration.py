@@ -30,9 +30,8 @@ from anchorfold.page import PageState
 DEPTHS = (2, 3, 4, 6, 8, 10, 12)
 CALIBRATION_RATIO = 0.2
 CALIBRATION_FILE = "calibration.json"
-USEFUL_GAIN = (
-    2.0  # points of score retention over random anchors, below which capturing attention is not worth its cost
-)
+# Points of score retention over random anchors; below it, capturing attention is not worth its cost.
+USEFUL_GAIN = 2.0
 PAPER_GRAPH = "attention"
 OTHER_GRAPHS = {False: ("symmetric",), True: ("symmetric", "mirrored", "mirrored-symmetric")}  # by causality
 
